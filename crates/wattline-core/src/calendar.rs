@@ -1,0 +1,274 @@
+//! Values that change over the day and the week: budgets, prices, carbon intensity.
+
+use crate::time::Timestamp;
+use crate::units::Seconds;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const DAY: i64 = 86_400;
+const WEEK: i64 = 7 * DAY;
+/// The Unix epoch was a Thursday; weeks here begin on Monday.
+const EPOCH_INTO_WEEK: i64 = 3 * DAY;
+const MICROS: i64 = 1_000_000;
+
+/// A piecewise-constant value that repeats every week.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calendar<T> {
+    /// Seconds into the week (from Monday 00:00 local time) at which a value begins; the first is 0.
+    steps: Vec<(i64, T)>,
+    /// Local time minus UTC, in seconds.
+    utc_offset: i64,
+}
+
+/// Why rules do not make a calendar.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CalendarError {
+    /// A day that is not one.
+    #[error("'{0}' is not a day or a range of days: write for example \"mon-fri\", \"sat,sun\" or \"all\"")]
+    Days(String),
+    /// A time of day that is not one.
+    #[error("'{0}' is not a time of day: write it as \"HH:MM\", from 00:00 to 24:00")]
+    TimeOfDay(String),
+}
+
+/// On these days, between these times, the value is this. Later rules win over earlier ones.
+/// A rule whose `to` is not after its `from` runs over midnight into the next day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule<T> {
+    /// `"mon-fri"`, `"sat,sun"`, `"all"`.
+    #[serde(default = "all_days")]
+    pub days: String,
+    /// `"08:00"`.
+    #[serde(default = "midnight")]
+    pub from: String,
+    /// `"20:00"`; `"24:00"` is the end of the day.
+    #[serde(default = "end_of_day")]
+    pub to: String,
+    /// What holds then.
+    pub value: T,
+}
+
+fn all_days() -> String {
+    "all".into()
+}
+fn midnight() -> String {
+    "00:00".into()
+}
+fn end_of_day() -> String {
+    "24:00".into()
+}
+
+impl<T: Copy + PartialEq> Calendar<T> {
+    /// Always the same.
+    #[must_use]
+    pub fn constant(value: T) -> Self {
+        Self { steps: vec![(0, value)], utc_offset: 0 }
+    }
+
+    /// From a default and the rules that override it.
+    ///
+    /// # Errors
+    /// When a rule names a day or a time that does not exist.
+    pub fn from_rules(
+        default: T,
+        rules: &[Rule<T>],
+        utc_offset: Seconds,
+    ) -> Result<Self, CalendarError> {
+        let mut spans: Vec<(i64, i64, T)> = Vec::new();
+        for rule in rules {
+            let from = time_of_day(&rule.from)?;
+            let mut to = time_of_day(&rule.to)?;
+            if to <= from {
+                to += DAY;
+            }
+            for day in days(&rule.days)? {
+                spans.push((day * DAY + from, day * DAY + to, rule.value));
+            }
+        }
+        let mut cuts: Vec<i64> = vec![0];
+        for (from, to, _) in &spans {
+            cuts.push(from % WEEK);
+            cuts.push(to % WEEK);
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let at = |t: i64| {
+            spans
+                .iter()
+                .rev()
+                .find(|(from, to, _)| (t >= *from && t < *to) || t + WEEK < *to)
+                .map_or(default, |(_, _, value)| *value)
+        };
+        let mut steps: Vec<(i64, T)> = cuts.into_iter().map(|t| (t, at(t))).collect();
+        steps.dedup_by(|b, a| a.1 == b.1);
+        Ok(Self { steps, utc_offset: utc_offset.get() as i64 })
+    }
+
+    /// The value at a time.
+    #[must_use]
+    pub fn at(&self, time: Timestamp) -> T {
+        self.steps[self.step_at(time).0].1
+    }
+
+    /// The next time after `time` at which the value changes; never, for a constant.
+    #[must_use]
+    pub fn next_change(&self, time: Timestamp) -> Option<Timestamp> {
+        if self.steps.len() == 1 {
+            return None;
+        }
+        let (step, into_week) = self.step_at(time);
+        let (mut next, mut wrap) = (step + 1, 0);
+        if next == self.steps.len() {
+            // Over the week's end; where the first value equals the last, it goes on past Monday.
+            (next, wrap) = (usize::from(self.steps[0].1 == self.steps[step].1), WEEK);
+        }
+        let next = (self.steps[next].0 + wrap) * MICROS;
+        Some(Timestamp::from_micros(time.micros() + (next - into_week)))
+    }
+
+    /// The values it takes.
+    pub fn values(&self) -> impl Iterator<Item = T> + '_ {
+        self.steps.iter().map(|(_, value)| *value)
+    }
+
+    /// The smallest value over `[from, to]` by `less`.
+    #[must_use]
+    pub fn least(&self, from: Timestamp, to: Timestamp, less: impl Fn(T, T) -> bool) -> T {
+        let mut best = self.at(from);
+        let mut time = from;
+        // A week holds every value, so the walk is bounded by the number of steps.
+        for _ in 0..=self.steps.len() {
+            match self.next_change(time) {
+                Some(next) if next <= to => {
+                    time = next;
+                    let value = self.at(time);
+                    if less(value, best) {
+                        best = value;
+                    }
+                }
+                _ => break,
+            }
+        }
+        best
+    }
+
+    /// Index of the step in force and microseconds into the week.
+    fn step_at(&self, time: Timestamp) -> (usize, i64) {
+        let local = time.micros() + (self.utc_offset + EPOCH_INTO_WEEK) * MICROS;
+        let into_week = local.rem_euclid(WEEK * MICROS);
+        let step = self.steps.partition_point(|(start, _)| start * MICROS <= into_week) - 1;
+        (step, into_week)
+    }
+}
+
+fn days(text: &str) -> Result<Vec<i64>, CalendarError> {
+    const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let wrong = || CalendarError::Days(text.chars().take(40).collect());
+    let day = |name: &str| {
+        let name = name.trim().to_ascii_lowercase();
+        NAMES.iter().position(|n| *n == name).map(|d| d as i64).ok_or_else(wrong)
+    };
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        if part.trim().eq_ignore_ascii_case("all") {
+            out.extend(0..7);
+        } else if let Some((a, b)) = part.split_once('-') {
+            let (a, mut b) = (day(a)?, day(b)?);
+            if b < a {
+                b += 7;
+            }
+            out.extend((a..=b).map(|d| d % 7));
+        } else {
+            out.push(day(part)?);
+        }
+    }
+    Ok(out)
+}
+
+fn time_of_day(text: &str) -> Result<i64, CalendarError> {
+    let wrong = || CalendarError::TimeOfDay(text.chars().take(40).collect());
+    let (hours, minutes) = text.trim().split_once(':').ok_or_else(wrong)?;
+    let hours: i64 = hours.parse().map_err(|_| wrong())?;
+    let minutes: i64 = minutes.parse().map_err(|_| wrong())?;
+    let seconds = hours * 3600 + minutes * 60;
+    if !(0..60).contains(&minutes) || !(0..=DAY).contains(&seconds) {
+        return Err(wrong());
+    }
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rule(days: &str, from: &str, to: &str, value: u32) -> Rule<u32> {
+        Rule { days: days.into(), from: from.into(), to: to.into(), value }
+    }
+    /// Monday 1970-01-05.
+    fn monday(hours: f64) -> Timestamp {
+        Timestamp::from_seconds(4.0 * 86_400.0 + hours * 3600.0)
+    }
+
+    #[test]
+    fn office_hours() {
+        let c = Calendar::from_rules(1, &[rule("mon-fri", "08:00", "20:00", 2)], Seconds::ZERO)
+            .unwrap();
+        assert_eq!(c.at(monday(7.9)), 1);
+        assert_eq!(c.at(monday(8.0)), 2);
+        assert_eq!(c.at(monday(20.0)), 1);
+        assert_eq!(c.at(monday(5.0 * 24.0 + 12.0)), 1, "Saturday");
+        assert_eq!(c.next_change(monday(0.0)), Some(monday(8.0)));
+        assert_eq!(c.next_change(monday(4.0 * 24.0 + 20.0)), Some(monday(7.0 * 24.0 + 8.0)));
+        assert_eq!(c.least(monday(9.0), monday(21.0), |a, b| a < b), 1);
+        assert_eq!(c.least(monday(9.0), monday(19.0), |a, b| a < b), 2);
+    }
+
+    #[test]
+    fn nights_run_over_midnight_and_the_week_end() {
+        let c = Calendar::from_rules(1, &[rule("all", "22:00", "06:00", 2)], Seconds::ZERO).unwrap();
+        assert_eq!(c.at(monday(1.0)), 2, "Sunday's night reaches into Monday");
+        assert_eq!(c.at(monday(7.0)), 1);
+        assert_eq!(c.at(monday(23.0)), 2);
+        assert_eq!(c.next_change(monday(6.0 * 24.0 + 23.0)), Some(monday(7.0 * 24.0 + 6.0)));
+    }
+
+    #[test]
+    fn local_time() {
+        let c = Calendar::from_rules(1, &[rule("mon", "00:00", "01:00", 2)], Seconds::hours(2.0))
+            .unwrap();
+        assert_eq!(c.at(monday(-2.0)), 2);
+        assert_eq!(c.at(monday(0.0)), 1);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let bad = Calendar::from_rules(1, &[rule("mon-fry", "08:00", "20:00", 2)], Seconds::ZERO);
+        assert!(bad.unwrap_err().to_string().contains("mon-fry"));
+        let bad = Calendar::from_rules(1, &[rule("mon", "8 o'clock", "20:00", 2)], Seconds::ZERO);
+        assert!(bad.unwrap_err().to_string().contains("HH:MM"));
+    }
+
+    proptest! {
+        /// Between two changes the value is constant, and at a change it differs.
+        #[test]
+        fn changes_are_exactly_the_changes(
+            from in 0_i64..24, length in 1_i64..24, day in 0_usize..7, hour in -200.0_f64..400.0,
+        ) {
+            let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+            let rules = [
+                rule(names[day], &format!("{from:02}:00"), &format!("{:02}:00", (from + length) % 24), 2),
+                rule("wed", "11:00", "13:00", 3),
+            ];
+            let c = Calendar::from_rules(1, &rules, Seconds::ZERO).unwrap();
+            let now = monday(hour);
+            if let Some(next) = c.next_change(now) {
+                prop_assert!(next > now);
+                prop_assert_ne!(c.at(next), c.at(now));
+                let before = Timestamp::from_micros(next.micros() - 1);
+                prop_assert_eq!(c.at(before), c.at(now));
+            }
+        }
+    }
+}

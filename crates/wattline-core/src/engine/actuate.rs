@@ -1,0 +1,165 @@
+//! Handing out steps as soon as they are safe.
+
+use super::{Engine, InFlight};
+use crate::action::ActionKind;
+use crate::diff::{self, Step};
+use crate::ids::{JobId, NodeId};
+use crate::placement::Placement;
+use crate::power::{self, NodePower, Occupancy, TOLERANCE};
+use crate::state::{Phase, Target};
+use crate::time::Timestamp;
+use crate::units::Watts;
+
+impl Engine {
+    /// Hands out every step that can be taken now, lowering before raising.
+    pub(super) fn actuate(&mut self, now: Timestamp) {
+        if self.dirty_jobs.is_empty() && self.dirty_nodes.is_empty() {
+            return;
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        diff::diff(&self.state, &self.dirty_jobs, &self.dirty_nodes, &mut steps);
+        let budget = self.budget_at(now);
+        for step in &steps {
+            match *step {
+                Step::Stop(id) => self.stop(now, id),
+                Step::LowerLimit(id) => self.limit(now, id, None),
+                Step::Sleep(id) => self.sleep(now, id),
+                Step::Wake(id) => self.wake(now, id, budget),
+                Step::RaiseLimit(id) => self.limit(now, id, budget),
+                Step::Start(id) => self.start(now, id, budget),
+            }
+        }
+        self.steps = steps;
+        self.forget_settled();
+    }
+
+    /// Whatever has no step left to take, now or after a confirmation, needs no more looking at.
+    fn forget_settled(&mut self) {
+        let mut jobs = std::mem::take(&mut self.dirty_jobs);
+        jobs.retain(|id| {
+            let job = self.state.job(*id);
+            let settled = match job.phase {
+                // Confirmations mark the job again.
+                Phase::Starting(_) | Phase::Stopping(_) | Phase::Finished | Phase::Held(_) => true,
+                Phase::Waiting => job.planned.is_none(),
+                Phase::Running => job.limiting.is_some() || job.held == job.planned,
+            };
+            if settled {
+                self.state.job_mut(*id).dirty = false;
+            }
+            !settled
+        });
+        self.dirty_jobs = jobs;
+        let mut nodes = std::mem::take(&mut self.dirty_nodes);
+        nodes.retain(|id| {
+            let node = self.state.node(*id);
+            let settled = matches!(
+                (node.target, node.power),
+                (Target::Up, NodePower::Up)
+                    | (Target::Asleep, NodePower::Asleep)
+                    | (_, NodePower::Down | NodePower::Booting | NodePower::FallingAsleep)
+            );
+            if settled {
+                self.state.node_mut(*id).dirty = false;
+            }
+            !settled
+        });
+        self.dirty_nodes = nodes;
+    }
+
+    fn stop(&mut self, now: Timestamp, id: JobId) {
+        if now < self.state.job(id).not_before {
+            return;
+        }
+        let action = self.emit(InFlight::Stop(id), ActionKind::Stop { job: id });
+        self.state.job_mut(id).phase = Phase::Stopping(action);
+    }
+
+    /// Sets a running job's limit; a raise needs room below the budget, a lowering never does.
+    fn limit(&mut self, now: Timestamp, id: JobId, budget: Option<Watts>) {
+        let job = self.state.job(id);
+        let (Some(planned), Some(held)) = (&job.planned, &job.held) else { return };
+        let (new, old) = (planned.configuration.power_limit, held.configuration.power_limit);
+        if now < job.not_before {
+            return;
+        }
+        if new > old {
+            let held = held.clone();
+            if !self.fits(&held, old, new, budget) {
+                return;
+            }
+            self.state.count_limit(id, new);
+        }
+        let action = self.emit(InFlight::Limit(id), ActionKind::Limit { job: id, limit: new });
+        self.state.job_mut(id).limiting = Some((action, new));
+    }
+
+    fn start(&mut self, now: Timestamp, id: JobId, budget: Option<Watts>) {
+        let job = self.state.job(id);
+        let Some(planned) = job.planned.clone() else { return };
+        let free = planned.allocation.shares().all(|share| {
+            let node = self.state.node(share.node);
+            node.power == NodePower::Up && node.held.mask() & share.mask == 0
+        });
+        let limit = planned.configuration.power_limit;
+        if now < job.not_before || !free || !self.fits(&planned, Watts::ZERO, limit, budget) {
+            return;
+        }
+        let placement = planned.clone();
+        self.state.hold(id, planned);
+        let action = self.emit(InFlight::Start(id), ActionKind::Start { job: id, placement });
+        self.state.job_mut(id).phase = Phase::Starting(action);
+    }
+
+    /// Whether the GPUs of a placement can go from one limit to another (from none, for a start)
+    /// below the budget, next to everything that is still held.
+    fn fits(&self, placement: &Placement, from: Watts, to: Watts, budget: Option<Watts>) -> bool {
+        let Some(budget) = budget else { return true };
+        let starting = from == Watts::ZERO;
+        let mut committed = self.state.held_committed();
+        for share in placement.allocation.shares() {
+            let node = self.state.node(share.node);
+            let now = node.held.occupancy();
+            let count = share.count();
+            let after = Occupancy {
+                busy: now.busy + if starting { count } else { 0 },
+                limits: now.limits + (to - from) * f64::from(count),
+            };
+            let cluster = self.state.cluster();
+            committed += power::committed(cluster, share.node, node.power, after);
+            committed -= node.held_committed();
+        }
+        // A step that raises nothing (a GPU capped below its idle power, a node billed by table)
+        // is always safe.
+        committed <= (budget + TOLERANCE).max(self.state.held_committed())
+    }
+
+    fn wake(&mut self, now: Timestamp, id: NodeId, budget: Option<Watts>) {
+        let node = self.state.node(id);
+        if now < node.not_before {
+            return;
+        }
+        if let Some(budget) = budget {
+            let cluster = self.state.cluster();
+            let booting =
+                power::committed(cluster, id, NodePower::Booting, node.held.occupancy());
+            let after = self.state.held_committed() + booting - node.held_committed();
+            if after > budget + TOLERANCE {
+                return;
+            }
+        }
+        let action = self.emit(InFlight::Wake(id), ActionKind::Wake { node: id });
+        self.state.node_mut(id).in_flight = Some(action);
+        self.state.set_power(id, NodePower::Booting);
+    }
+
+    fn sleep(&mut self, now: Timestamp, id: NodeId) {
+        let node = self.state.node(id);
+        if now < node.not_before || !node.held.is_empty() {
+            return;
+        }
+        let action = self.emit(InFlight::Sleep(id), ActionKind::Sleep { node: id });
+        self.state.node_mut(id).in_flight = Some(action);
+        self.state.set_power(id, NodePower::FallingAsleep);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the engine is told, and what it tells an administrator.
+
+use crate::calendar::Calendar;
+use crate::check::Violation;
+use crate::ids::{ActionId, JobId, NodeId};
+use crate::job::{Job, JobError, Work};
+use crate::predictor::Measurement;
+use crate::prices::Prices;
+use crate::units::Watts;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Something that happened. Facts, not commands: hearing one twice does no harm.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Time has passed.
+    Clock,
+    /// A user asks for a job. It gets the next id, see [`State::job_count`](crate::state::State).
+    Submitted(Arc<Job>),
+    /// A user takes a job back.
+    Cancelled(JobId),
+    /// The start with this action is done; the job runs.
+    Started {
+        /// Which job.
+        job: JobId,
+        /// Which start.
+        action: ActionId,
+    },
+    /// A job has left its GPUs, with that much work saved: as asked, or because it was lost.
+    Stopped {
+        /// Which.
+        job: JobId,
+        /// What is saved.
+        done: Work,
+    },
+    /// A job is complete and has left its GPUs.
+    Finished(JobId),
+    /// A job has come that far.
+    Progress {
+        /// Which.
+        job: JobId,
+        /// What is done.
+        done: Work,
+    },
+    /// A stretch of a run was measured.
+    Measured(Measurement),
+    /// A power limit was set and read back.
+    Limited {
+        /// Which job's.
+        job: JobId,
+        /// By which action.
+        action: ActionId,
+    },
+    /// A node is up.
+    NodeUp(NodeId),
+    /// A node sleeps.
+    NodeAsleep(NodeId),
+    /// A node is lost. Its jobs are reported as stopped on their own.
+    NodeLost(NodeId),
+    /// An action could not be carried out.
+    Failed {
+        /// Which.
+        action: ActionId,
+    },
+    /// The administrator set another budget.
+    BudgetSet(Option<Calendar<Watts>>),
+    /// Prices changed.
+    PricesSet(Prices),
+}
+
+/// Why an event was not taken in.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum EventError {
+    /// No such job.
+    #[error("unknown job {0}")]
+    UnknownJob(JobId),
+    /// No such node.
+    #[error("unknown node {0}")]
+    UnknownNode(NodeId),
+    /// A job that makes no sense.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A report that makes no sense.
+    #[error("{job}: reports {done} units of work done, it must be finite and not negative")]
+    Work {
+        /// Whose.
+        job: JobId,
+        /// What was reported.
+        done: f64,
+    },
+}
+
+/// What an administrator should hear of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Alert {
+    /// The checker refused a plan; the previous one stays.
+    PlanRefused {
+        /// Whose plan.
+        policy: Box<str>,
+        /// What was wrong.
+        violations: Vec<Violation>,
+    },
+    /// The budget fell below what was planned.
+    BudgetFell {
+        /// What was planned.
+        committed: Watts,
+        /// What there is.
+        budget: Watts,
+    },
+    /// A job that no shape on this cluster fits; it waits.
+    NeverFits(JobId),
+    /// A job would not start.
+    StartGivenUp(JobId),
+    /// A job would not stop.
+    StopGivenUp(JobId),
+    /// A limit could not be set.
+    LimitGivenUp(JobId),
+    /// A node would not come up; it counts as lost.
+    WakeGivenUp(NodeId),
+    /// A node would not sleep.
+    SleepGivenUp(NodeId),
+}

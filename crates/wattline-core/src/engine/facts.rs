@@ -1,0 +1,393 @@
+//! What each event changes in what the engine knows.
+
+use super::{Alert, Engine, Event, EventError, InFlight};
+use crate::ids::{ActionId, JobId, NodeId};
+use crate::job::{Elasticity, Job, Work, WorkRate};
+use crate::plan::Reason;
+use crate::power::NodePower;
+use crate::state::{Phase, Progress, Target};
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) fn take_in(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
+        match event {
+            Event::Clock => {}
+            Event::Submitted(job) => self.submitted(now, job)?,
+            Event::Cancelled(job) => {
+                self.known_job(job)?;
+                self.cancelled(now, job);
+            }
+            Event::Started { job, action } => {
+                self.known_job(job)?;
+                self.started(now, job, action);
+            }
+            Event::Stopped { job, done } => {
+                self.known_job(job)?;
+                sound(job, done)?;
+                self.stopped(now, job, done);
+            }
+            Event::Finished(job) => {
+                self.known_job(job)?;
+                self.finished(now, job);
+            }
+            Event::Progress { job, done } => {
+                self.known_job(job)?;
+                sound(job, done)?;
+                let progress = &mut self.state.job_mut(job).progress;
+                progress.done = done;
+                progress.as_of = progress.as_of.max(now);
+            }
+            Event::Measured(measurement) => {
+                self.known_job(measurement.job)?;
+                self.predictor.observe(&measurement);
+            }
+            Event::Limited { job, action } => {
+                self.known_job(job)?;
+                self.limited(now, job, action);
+            }
+            Event::NodeUp(node) => {
+                self.known_node(node)?;
+                self.node_is(now, node, NodePower::Up);
+            }
+            Event::NodeAsleep(node) => {
+                self.known_node(node)?;
+                self.node_is(now, node, NodePower::Asleep);
+            }
+            Event::NodeLost(node) => {
+                self.known_node(node)?;
+                self.node_lost(now, node);
+            }
+            Event::Failed { action } => self.failed(now, action),
+            Event::BudgetSet(budget) => {
+                self.budget = budget;
+                self.look_at_everything = true;
+                self.request_plan(now);
+            }
+            Event::PricesSet(prices) => {
+                self.prices = prices;
+                self.look_at_everything = true;
+                self.request_plan(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn known_job(&self, id: JobId) -> Result<(), EventError> {
+        self.state.find_job(id).map(|_| ()).ok_or(EventError::UnknownJob(id))
+    }
+
+    fn known_node(&self, id: NodeId) -> Result<(), EventError> {
+        let known = id.index() < self.state.cluster().nodes().len();
+        known.then_some(()).ok_or(EventError::UnknownNode(id))
+    }
+
+    fn submitted(&mut self, now: Timestamp, job: Arc<Job>) -> Result<(), EventError> {
+        job.validate()?;
+        let id = self.state.submit(job);
+        if self.state.menu(self.state.job(id).menu).is_empty() {
+            self.state.job_mut(id).reason = Reason::NeverFits;
+            self.alert(Alert::NeverFits(id));
+        }
+        self.request_plan(now);
+        Ok(())
+    }
+
+    fn cancelled(&mut self, now: Timestamp, id: JobId) {
+        let job = self.state.job_mut(id);
+        if job.phase == Phase::Finished {
+            return;
+        }
+        job.cancelled = true;
+        let holds = job.held.is_some();
+        self.unplan(now, id, Reason::Arrived);
+        if holds {
+            self.mark_job(id);
+        } else {
+            self.state.finish(id);
+        }
+    }
+
+    fn started(&mut self, now: Timestamp, id: JobId, action: ActionId) {
+        if self.state.job(id).phase != Phase::Starting(action) {
+            return;
+        }
+        self.in_flight.remove(&action);
+        let job = self.state.job(id);
+        let Some(held) = job.held.clone() else { return };
+        let rate = self
+            .predictor
+            .predict(&job.job, &held.configuration)
+            .map_or(WorkRate(0.0), |p| p.rate);
+        let load = job.load_time();
+        let first = job.first_start.is_none();
+        let moldable = job.job.elasticity == Elasticity::Moldable;
+        if first {
+            if moldable && self.state.menu(job.menu).len() > 1 {
+                self.state.mold(id, &held);
+            }
+            self.state.touch_job(id);
+        }
+        let job = self.state.job_mut(id);
+        job.phase = Phase::Running;
+        job.attempts = 0;
+        job.progress = Progress { done: job.progress.done, as_of: now + load, rate };
+        if first {
+            job.first_start = Some(now);
+        } else {
+            job.restarts += 1;
+        }
+        job.service_begins(now, held.configuration.gpus);
+        self.mark_job(id);
+    }
+
+    fn stopped(&mut self, now: Timestamp, id: JobId, done: Work) {
+        let phase = self.state.job(id).phase;
+        if !matches!(phase, Phase::Starting(_) | Phase::Running | Phase::Stopping(_)) {
+            return;
+        }
+        if let Phase::Starting(action) | Phase::Stopping(action) = phase {
+            self.in_flight.remove(&action);
+        }
+        let asked = matches!(phase, Phase::Stopping(_));
+        self.leave(now, id, done);
+        let cancelled = self.state.job(id).cancelled;
+        if cancelled {
+            self.state.finish(id);
+        } else {
+            self.state.job_mut(id).phase = Phase::Waiting;
+            if !asked {
+                self.unplan(now, id, Reason::NodeLost);
+            }
+            self.mark_job(id);
+        }
+    }
+
+    fn finished(&mut self, now: Timestamp, id: JobId) {
+        let phase = self.state.job(id).phase;
+        if phase == Phase::Finished {
+            return;
+        }
+        if let Phase::Starting(action) | Phase::Stopping(action) = phase {
+            self.in_flight.remove(&action);
+        }
+        let work = self.state.job(id).job.work;
+        self.leave(now, id, work);
+        let reason = self.state.job(id).reason;
+        self.unplan(now, id, reason);
+        self.state.finish(id);
+    }
+
+    /// The job gives its GPUs back.
+    fn leave(&mut self, now: Timestamp, id: JobId, done: Work) {
+        if let Some((action, _)) = self.state.job_mut(id).limiting.take() {
+            self.in_flight.remove(&action);
+        }
+        let job = self.state.job_mut(id);
+        job.service_ends(now);
+        job.progress = Progress { done, as_of: now, rate: WorkRate(0.0) };
+        self.state.release(id);
+    }
+
+    /// Takes a job out of the plan for a reason that the policy did not choose.
+    pub(super) fn unplan(&mut self, now: Timestamp, id: JobId, reason: Reason) {
+        if let Some(planned) = self.state.job(id).planned.clone() {
+            for share in planned.allocation.shares() {
+                self.state.touch_node(share.node);
+            }
+        }
+        self.state.set_planned(id, None, reason, now);
+        self.state.touch_job(id);
+        self.request_plan(now);
+    }
+
+    fn limited(&mut self, now: Timestamp, id: JobId, action: ActionId) {
+        let Some((expected, limit)) = self.state.job(id).limiting else { return };
+        if expected != action {
+            return;
+        }
+        self.in_flight.remove(&action);
+        let job = self.state.job_mut(id);
+        job.limiting = None;
+        job.attempts = 0;
+        // Progress so far was made at the old speed.
+        let done = job.job.work - job.remaining(now);
+        if let Some(held) = &mut job.held {
+            held.configuration.power_limit = limit;
+        }
+        let job = self.state.job(id);
+        let rate = job
+            .held
+            .as_ref()
+            .and_then(|held| self.predictor.predict(&job.job, &held.configuration))
+            .map_or(WorkRate(0.0), |p| p.rate);
+        let job = self.state.job_mut(id);
+        job.progress = Progress { done, as_of: job.progress.as_of.max(now), rate };
+        self.state.count_limit(id, limit);
+        self.mark_job(id);
+    }
+
+    fn node_is(&mut self, now: Timestamp, id: NodeId, power: NodePower) {
+        let node = self.state.node_mut(id);
+        if node.power == power {
+            return;
+        }
+        if let Some(action) = node.in_flight.take() {
+            self.in_flight.remove(&action);
+        }
+        let node = self.state.node_mut(id);
+        node.attempts = 0;
+        let came_back = node.power == NodePower::Down;
+        self.state.set_power(id, power);
+        if came_back {
+            // Nobody planned for it while it was gone; what it is now is what is wanted.
+            let target = if power == NodePower::Up { Target::Up } else { Target::Asleep };
+            self.state.set_target(id, target, Reason::Arrived);
+            self.state.node_mut(id).idle_since = now;
+        }
+        self.state.touch_node(id);
+        self.mark_node(id);
+        self.request_plan(now);
+    }
+
+    pub(super) fn node_lost(&mut self, now: Timestamp, id: NodeId) {
+        if let Some(action) = self.state.node_mut(id).in_flight.take() {
+            self.in_flight.remove(&action);
+        }
+        self.state.set_power(id, NodePower::Down);
+        self.state.touch_node(id);
+        let planned: Vec<JobId> = self.state.node(id).planned.iter().map(|r| r.job).collect();
+        for job in planned {
+            self.unplan(now, job, Reason::NodeLost);
+            self.mark_job(job);
+        }
+        self.request_plan(now);
+    }
+
+    pub(super) fn end_hold_offs(&mut self, now: Timestamp) {
+        while let Some(entry) = self.wake_ups.first_entry() {
+            if *entry.key() > now {
+                break;
+            }
+            for id in entry.remove() {
+                if let Phase::Held(until) = self.state.job(id).phase
+                    && until <= now
+                {
+                    let job = self.state.job_mut(id);
+                    job.phase = Phase::Waiting;
+                    job.attempts = 0;
+                    self.state.touch_job(id);
+                    self.request_plan(now);
+                }
+            }
+        }
+    }
+
+    /// An action failed: try again, later each time; after the last try, plan without it.
+    fn failed(&mut self, now: Timestamp, action: ActionId) {
+        let Some(about) = self.in_flight.remove(&action) else { return };
+        self.stats.failures += 1;
+        let retries = self.config.retries;
+        match about {
+            InFlight::Start(id) | InFlight::Stop(id) | InFlight::Limit(id) => {
+                let job = self.state.job_mut(id);
+                job.attempts += 1;
+                let (attempts, give_up) = (job.attempts, job.attempts > retries);
+                let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
+                job.not_before = again;
+                self.wake_ups.entry(again).or_default();
+                match about {
+                    InFlight::Start(_) => {
+                        self.state.release(id);
+                        self.state.job_mut(id).phase = Phase::Waiting;
+                        if give_up {
+                            self.unplan(now, id, Reason::StartFailed);
+                            let until = now + self.config.hold_off;
+                            self.state.job_mut(id).phase = Phase::Held(until);
+                            self.wake_ups.entry(until).or_default().push(id);
+                            self.alert(Alert::StartGivenUp(id));
+                        }
+                    }
+                    InFlight::Stop(_) => {
+                        self.state.job_mut(id).phase = Phase::Running;
+                        if give_up {
+                            self.plan_as_held(now, id);
+                            self.alert(Alert::StopGivenUp(id));
+                        }
+                    }
+                    _ => {
+                        // A raise that failed may have happened all the same: the larger of the
+                        // two limits stays counted until one is confirmed.
+                        self.state.job_mut(id).limiting = None;
+                        if give_up {
+                            self.plan_as_held(now, id);
+                            self.alert(Alert::LimitGivenUp(id));
+                        }
+                    }
+                }
+                self.mark_job(id);
+            }
+            InFlight::Wake(id) | InFlight::Sleep(id) => {
+                let node = self.state.node_mut(id);
+                node.in_flight = None;
+                node.attempts += 1;
+                let (attempts, give_up) = (node.attempts, node.attempts > retries);
+                let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
+                node.not_before = again;
+                self.wake_ups.entry(again).or_default();
+                if let InFlight::Wake(_) = about {
+                    self.state.set_power(id, NodePower::Asleep);
+                    if give_up {
+                        self.node_lost(now, id);
+                        self.alert(Alert::WakeGivenUp(id));
+                    }
+                } else {
+                    self.state.set_power(id, NodePower::Up);
+                    if give_up {
+                        self.state.set_target(id, Target::Up, Reason::ActionFailed);
+                        self.state.touch_node(id);
+                        self.request_plan(now);
+                        self.alert(Alert::SleepGivenUp(id));
+                    }
+                }
+                self.mark_node(id);
+            }
+        }
+    }
+
+    /// What could not be changed stays, and the policy hears of it.
+    fn plan_as_held(&mut self, now: Timestamp, id: JobId) {
+        let held = self.state.job(id).held.clone();
+        self.state.job_mut(id).attempts = 0;
+        // What is held may be planned for another job by now; that one must be planned again.
+        if let Some(held) = &held {
+            for share in held.allocation.shares() {
+                let rivals: Vec<JobId> = self
+                    .state
+                    .node(share.node)
+                    .planned
+                    .iter()
+                    .filter(|r| r.job != id && r.mask & share.mask != 0)
+                    .map(|r| r.job)
+                    .collect();
+                for rival in rivals {
+                    self.unplan(now, rival, Reason::ActionFailed);
+                    self.mark_job(rival);
+                }
+                self.state.touch_node(share.node);
+                if self.state.node(share.node).target == Target::Asleep {
+                    self.state.set_target(share.node, Target::Up, Reason::ActionFailed);
+                    self.mark_node(share.node);
+                }
+            }
+        }
+        self.unplan(now, id, Reason::ActionFailed);
+        self.state.set_planned(id, held, Reason::ActionFailed, now);
+        self.look_at_everything = true;
+    }
+}
+
+fn sound(job: JobId, done: Work) -> Result<(), EventError> {
+    let good = done.0.is_finite() && done.0 >= 0.0;
+    good.then_some(()).ok_or(EventError::Work { job, done: done.0 })
+}

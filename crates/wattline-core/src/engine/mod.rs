@@ -1,0 +1,360 @@
+//! The engine: a state machine without input or output.
+//!
+//! Events and the time go in through [`Engine::handle`], actions come out of
+//! [`Engine::poll_action`], and [`Engine::poll_timeout`] says when it wants to be called even if
+//! nothing happens. The simulator drives it in virtual time, the controller in real time; it
+//! cannot tell which.
+//!
+//! It asks the policy for a plan when something changed (after a moment, so that a burst of events
+//! is one plan), lets the checker judge it, and then works until what is held equals what is
+//! planned. Power is safe at every instant because a step that raises committed power is only
+//! handed out when it fits below the budget *next to everything still held*, that is, after the
+//! steps that lower it were confirmed.
+
+mod actuate;
+mod event;
+mod facts;
+
+pub use event::{Alert, Event, EventError};
+
+use crate::action::{Action, ActionKind};
+use crate::calendar::Calendar;
+use crate::check::{self, CheckedPlan};
+use crate::diff::Step;
+use crate::ids::{ActionId, JobId, NodeId, PlanId};
+use crate::plan::{Decision, Plan};
+use crate::policy::{Changes, ClusterView, Policy};
+use crate::predictor::Predictor;
+use crate::prices::Prices;
+use crate::shed;
+use crate::state::State;
+use crate::time::Timestamp;
+use crate::units::{Seconds, Watts};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How the engine goes about it.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Wait this long after an event before planning, so that a burst of events is one plan. Zero
+    /// still joins events of the same instant.
+    pub debounce: Seconds,
+    /// Plan at least this often while jobs are there; never, if not set.
+    pub replan_every: Option<Seconds>,
+    /// Kept free below the budget.
+    pub margin: Watts,
+    /// Be below a lower budget this long before it begins.
+    pub budget_lead: Seconds,
+    /// Try an action again this often before giving up.
+    pub retries: u32,
+    /// Wait this long before the first retry, twice as long before each further one.
+    pub retry_after: Seconds,
+    /// Leave a job that would not start alone for this long.
+    pub hold_off: Seconds,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            debounce: Seconds::ZERO,
+            replan_every: None,
+            margin: Watts::ZERO,
+            budget_lead: Seconds::new(300.0),
+            retries: 3,
+            retry_after: Seconds::new(5.0),
+            hold_off: Seconds::new(600.0),
+        }
+    }
+}
+
+/// What the engine has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Plans made.
+    pub plans: u64,
+    /// Of these, refused by the checker.
+    pub refused: u64,
+    /// Actions handed out.
+    pub actions: u64,
+    /// Actions reported as failed.
+    pub failures: u64,
+}
+
+/// The loop's state. See the module's description.
+pub struct Engine {
+    config: EngineConfig,
+    state: State,
+    policy: Box<dyn Policy>,
+    predictor: Box<dyn Predictor>,
+    prices: Prices,
+    budget: Option<Calendar<Watts>>,
+    /// The plan in force.
+    plan: PlanId,
+    /// The policy must look at everything.
+    look_at_everything: bool,
+    plan_due: Option<Timestamp>,
+    revisit: Option<Timestamp>,
+    periodic: Option<Timestamp>,
+    budget_change: Option<Timestamp>,
+    /// Retries and ends of hold-offs; may name times that no longer matter.
+    wake_ups: BTreeMap<Timestamp, Vec<JobId>>,
+    dirty_jobs: Vec<JobId>,
+    dirty_nodes: Vec<NodeId>,
+    steps: Vec<Step>,
+    in_flight: BTreeMap<ActionId, InFlight>,
+    next_action: ActionId,
+    actions: VecDeque<Action>,
+    alerts: VecDeque<Alert>,
+    stats: EngineStats,
+}
+
+/// What an action that was handed out is about.
+#[derive(Clone, Copy, Debug)]
+enum InFlight {
+    Start(JobId),
+    Stop(JobId),
+    Limit(JobId),
+    Wake(NodeId),
+    Sleep(NodeId),
+}
+
+/// Alerts nobody fetches must not fill the memory.
+const MOST_ALERTS: usize = 1024;
+
+impl Engine {
+    /// An engine over an idle cluster.
+    #[must_use]
+    pub fn new(
+        config: EngineConfig,
+        state: State,
+        policy: Box<dyn Policy>,
+        predictor: Box<dyn Predictor>,
+        prices: Prices,
+        budget: Option<Calendar<Watts>>,
+    ) -> Self {
+        Self {
+            config,
+            state,
+            policy,
+            predictor,
+            prices,
+            budget,
+            plan: PlanId(0),
+            look_at_everything: true,
+            plan_due: None,
+            revisit: None,
+            periodic: None,
+            budget_change: None,
+            wake_ups: BTreeMap::new(),
+            dirty_jobs: Vec::new(),
+            dirty_nodes: Vec::new(),
+            steps: Vec::new(),
+            in_flight: BTreeMap::new(),
+            next_action: ActionId(0),
+            actions: VecDeque::new(),
+            alerts: VecDeque::new(),
+            stats: EngineStats::default(),
+        }
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.stats
+    }
+    /// The plan in force.
+    #[must_use]
+    pub fn plan_id(&self) -> PlanId {
+        self.plan
+    }
+
+    /// Takes in an event, or, with [`Event::Clock`], just the time.
+    ///
+    /// # Errors
+    /// When the event names something that does not exist or a job that makes no sense; nothing
+    /// has changed then. Reports about things that are over are not errors.
+    pub fn handle(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
+        // Planning waits for the clock, so that all events of an instant become one plan.
+        let clock = matches!(event, Event::Clock);
+        self.take_in(now, event)?;
+        if clock {
+            self.end_hold_offs(now);
+            if self.is_plan_due(now) {
+                self.make_plan(now);
+            }
+        }
+        self.actuate(now);
+        Ok(())
+    }
+
+    /// The next action, if there is one to hand out now.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next thing an administrator should hear of.
+    pub fn poll_alert(&mut self) -> Option<Alert> {
+        self.alerts.pop_front()
+    }
+
+    /// When to call [`Engine::handle`] with [`Event::Clock`] if nothing happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        // With no unfinished job there is nothing left to plan for but the budget.
+        let periodic = self.periodic.filter(|_| self.state.unfinished() > 0);
+        let retry = self.wake_ups.first_key_value().map(|(time, _)| *time);
+        [self.plan_due, self.revisit, periodic, self.budget_change, retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What committed power must stay below at `now` and until the lead time is over.
+    #[must_use]
+    pub fn budget_at(&self, now: Timestamp) -> Option<Watts> {
+        let calendar = self.budget.as_ref()?;
+        let least = calendar.least(now, now + self.config.budget_lead, |a, b| a < b);
+        Some((least - self.config.margin).max(Watts::ZERO))
+    }
+
+    /// The view a policy would get now, with everything marked as changed.
+    #[must_use]
+    pub fn view(&self, now: Timestamp) -> ClusterView<'_> {
+        ClusterView {
+            now,
+            state: &self.state,
+            budget: self.budget_at(now),
+            prices: &self.prices,
+            predictor: &*self.predictor,
+            plan: self.plan,
+            changes: Changes::Everything,
+        }
+    }
+
+    /// Asks for a plan after the debounce time.
+    fn request_plan(&mut self, now: Timestamp) {
+        let due = now + self.config.debounce;
+        self.plan_due = Some(self.plan_due.map_or(due, |d| d.min(due)));
+    }
+
+    fn is_plan_due(&self, now: Timestamp) -> bool {
+        let passed = |time: Option<Timestamp>| time.is_some_and(|t| t <= now);
+        passed(self.plan_due)
+            || passed(self.revisit)
+            || passed(self.periodic)
+            || passed(self.budget_change)
+    }
+
+    fn make_plan(&mut self, now: Timestamp) {
+        self.plan_due = None;
+        self.revisit = None;
+        self.periodic = self.config.replan_every.map(|every| now + every);
+        self.budget_change = self.budget.as_ref().and_then(|calendar| {
+            let lead = self.config.budget_lead;
+            let falls = calendar.next_change(now + lead).map(|t| t - lead);
+            calendar.next_change(now).into_iter().chain(falls).min()
+        });
+        let budget = self.budget_at(now);
+        if let Some(budget) = budget
+            && let Some(plan) = shed::shed(&self.state, budget, self.plan)
+        {
+            self.alert(Alert::BudgetFell {
+                committed: self.state.planned_committed(),
+                budget,
+            });
+            self.judge(now, plan, Some(budget));
+            self.look_at_everything = true;
+        }
+        let changes = if self.look_at_everything {
+            Changes::Everything
+        } else {
+            Changes::Only {
+                jobs: self.state.touched_jobs(),
+                nodes: self.state.touched_nodes(),
+            }
+        };
+        let view = ClusterView {
+            now,
+            state: &self.state,
+            budget,
+            prices: &self.prices,
+            predictor: &*self.predictor,
+            plan: self.plan,
+            changes,
+        };
+        let plan = self.policy.plan(&view);
+        self.stats.plans += 1;
+        self.state.clear_touched();
+        self.look_at_everything = false;
+        self.revisit = plan.revisit.filter(|t| *t > now);
+        self.judge(now, plan, budget);
+    }
+
+    /// A plan that passes becomes the plan; one that fails leaves everything as it was.
+    fn judge(&mut self, now: Timestamp, plan: Plan, budget: Option<Watts>) {
+        match check::check(&self.state, plan, self.plan, budget) {
+            Ok(plan) => self.apply(now, plan),
+            Err(violations) => {
+                self.stats.refused += 1;
+                self.look_at_everything = true;
+                self.alert(Alert::PlanRefused { policy: self.policy.name().into(), violations });
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Timestamp, plan: CheckedPlan) {
+        let plan = plan.into_plan();
+        if plan.is_empty() {
+            return;
+        }
+        self.plan = PlanId(self.plan.0 + 1);
+        for change in plan.nodes {
+            self.state.set_target(change.node, change.target, change.reason);
+            self.mark_node(change.node);
+        }
+        for change in plan.jobs {
+            let placement = match change.decision {
+                Decision::Wait => None,
+                Decision::Run(placement) => Some(placement),
+            };
+            self.state.set_planned(change.job, placement, change.reason, now);
+            self.mark_job(change.job);
+        }
+    }
+
+    fn mark_job(&mut self, id: JobId) {
+        let job = self.state.job_mut(id);
+        if !job.dirty {
+            job.dirty = true;
+            self.dirty_jobs.push(id);
+        }
+    }
+
+    fn mark_node(&mut self, id: NodeId) {
+        let node = self.state.node_mut(id);
+        if !node.dirty {
+            node.dirty = true;
+            self.dirty_nodes.push(id);
+        }
+    }
+
+    fn alert(&mut self, alert: Alert) {
+        if self.alerts.len() == MOST_ALERTS {
+            self.alerts.pop_front();
+        }
+        self.alerts.push_back(alert);
+    }
+
+    fn emit(&mut self, about: InFlight, kind: ActionKind) -> ActionId {
+        let id = self.next_action;
+        self.next_action = ActionId(id.0 + 1);
+        self.in_flight.insert(id, about);
+        self.actions.push_back(Action { id, generation: self.plan, kind });
+        self.stats.actions += 1;
+        id
+    }
+}

@@ -1,0 +1,143 @@
+//! Plans: the complete desired state, written as changes to the one before, with reasons.
+
+use crate::ids::{JobId, NodeId, PlanId};
+use crate::placement::Placement;
+use crate::state::Target;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why something is planned as it is. Log, `explain` and reports all print these.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Nothing was decided yet.
+    Arrived,
+    /// Runs with what was asked for.
+    AsRequested,
+    /// Runs in the cheapest configuration that meets its deadline.
+    CheapestInTime,
+    /// No configuration meets the deadline any more: runs in the fastest that is free.
+    FastestWhenLate,
+    /// Waits: none of its shapes is free.
+    NoRoom,
+    /// Waits: the budget has no watts left for it.
+    NoPower,
+    /// Waits: starting now would delay a job before it; it can start then at the latest.
+    Reserved {
+        /// When.
+        at: Timestamp,
+    },
+    /// Started before its turn, because it delays nobody.
+    Backfilled,
+    /// Waits: no shape it may take exists on this cluster.
+    NeverFits,
+    /// Gave way to a job with less attained service.
+    GaveWay {
+        /// To whom.
+        to: JobId,
+    },
+    /// Its power limit was lowered to keep the budget.
+    LimitLowered,
+    /// Its power limit was raised again.
+    LimitRaised,
+    /// Was stopped: the budget does not carry it even at its lowest limit.
+    ShedForBudget,
+    /// Could not be started, several times in a row.
+    StartFailed,
+    /// Lost its node.
+    NodeLost,
+    /// The node is needed for a job.
+    NodeNeeded,
+    /// The node was idle for long enough.
+    NodeIdle,
+    /// The node sleeps because the budget does not carry it.
+    NodeOverBudget,
+    /// The backend could not carry the plan out; it stays as it is.
+    ActionFailed,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arrived => write!(f, "nothing decided yet"),
+            Self::AsRequested => write!(f, "runs with what was asked for"),
+            Self::CheapestInTime => write!(f, "cheapest configuration that meets the deadline"),
+            Self::FastestWhenLate => write!(f, "no configuration meets the deadline: the fastest"),
+            Self::NoRoom => write!(f, "waits: none of its shapes is free"),
+            Self::NoPower => write!(f, "waits: the power budget has no room for it"),
+            Self::Reserved { at } => write!(f, "waits: starts at {at} at the latest"),
+            Self::Backfilled => write!(f, "started early, delays nobody"),
+            Self::NeverFits => write!(f, "waits: no shape it may take exists on this cluster"),
+            Self::GaveWay { to } => write!(f, "gave way to {to}, which has had less service"),
+            Self::LimitLowered => write!(f, "power limit lowered to keep the budget"),
+            Self::LimitRaised => write!(f, "power limit raised again"),
+            Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
+            Self::StartFailed => write!(f, "could not be started; tried again later"),
+            Self::NodeLost => write!(f, "lost its node"),
+            Self::NodeNeeded => write!(f, "needed for a job"),
+            Self::NodeIdle => write!(f, "idle for long enough to sleep"),
+            Self::NodeOverBudget => write!(f, "asleep: the budget does not carry it"),
+            Self::ActionFailed => write!(f, "could not be carried out"),
+        }
+    }
+}
+
+/// What a plan wants for a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Hold nothing.
+    Wait,
+    /// Run so.
+    Run(Placement),
+}
+
+/// A job about which the plan says something new.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobChange {
+    /// Which.
+    pub job: JobId,
+    /// What.
+    pub decision: Decision,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A node about which the plan says something new.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeChange {
+    /// Which.
+    pub node: NodeId,
+    /// What.
+    pub target: Target,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The complete desired state: what is not named here stays as the plan before had it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The plan that this one changes; a plan made for an older one is refused.
+    pub based_on: PlanId,
+    /// Jobs, each at most once.
+    pub jobs: Vec<JobChange>,
+    /// Nodes, each at most once.
+    pub nodes: Vec<NodeChange>,
+    /// Ask again at this time even if nothing happens.
+    pub revisit: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Nothing changes.
+    #[must_use]
+    pub fn unchanged(based_on: PlanId) -> Self {
+        Self { based_on, jobs: Vec::new(), nodes: Vec::new(), revisit: None }
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.nodes.is_empty()
+    }
+}

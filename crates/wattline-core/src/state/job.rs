@@ -1,0 +1,138 @@
+//! What is known about one job.
+
+use crate::ids::{ActionId, MenuId};
+use crate::job::{Job, Work, WorkRate};
+use crate::placement::Placement;
+use crate::plan::Reason;
+use crate::time::Timestamp;
+use crate::units::{Seconds, Watts};
+use std::sync::Arc;
+
+/// Where a job stands with the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Holds nothing.
+    Waiting,
+    /// Told to start, not confirmed.
+    Starting(ActionId),
+    /// Runs.
+    Running,
+    /// Told to stop, not confirmed.
+    Stopping(ActionId),
+    /// Failed to start too often; left alone until then.
+    Held(Timestamp),
+    /// Done, or cancelled.
+    Finished,
+}
+
+/// How far a job has come, as last heard, and how fast it is believed to go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Done at `as_of`.
+    pub done: Work,
+    /// When that was; in the future while a restart is loading.
+    pub as_of: Timestamp,
+    /// Believed speed since then; zero when not running.
+    pub rate: WorkRate,
+}
+
+/// One job, what is planned for it and what it holds.
+#[derive(Clone, Debug)]
+pub struct JobState {
+    /// What was asked for.
+    pub job: Arc<Job>,
+    /// The shapes it may take.
+    pub menu: MenuId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What the plan wants for it; `None`: wait.
+    pub planned: Option<Placement>,
+    /// What it holds.
+    pub held: Option<Placement>,
+    /// How far it is.
+    pub progress: Progress,
+    /// When it first ran.
+    pub first_start: Option<Timestamp>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Why it is planned so.
+    pub reason: Reason,
+    /// GPU-seconds held in earlier runs.
+    attained_before: f64,
+    running_since: Option<(Timestamp, u32)>,
+    pub(crate) limiting: Option<(ActionId, Watts)>,
+    pub(crate) attempts: u32,
+    pub(crate) not_before: Timestamp,
+    pub(crate) cancelled: bool,
+    pub(crate) touched: bool,
+    pub(crate) dirty: bool,
+}
+
+impl JobState {
+    pub(crate) fn new(job: Arc<Job>, menu: MenuId) -> Self {
+        let as_of = job.submit;
+        Self {
+            job,
+            menu,
+            phase: Phase::Waiting,
+            planned: None,
+            held: None,
+            progress: Progress { done: Work::ZERO, as_of, rate: WorkRate(0.0) },
+            first_start: None,
+            restarts: 0,
+            reason: Reason::Arrived,
+            attained_before: 0.0,
+            running_since: None,
+            limiting: None,
+            attempts: 0,
+            not_before: Timestamp::from_micros(i64::MIN),
+            cancelled: false,
+            touched: false,
+            dirty: false,
+        }
+    }
+
+    /// May be planned, and is not: it waits.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.planned.is_none() && self.is_plannable()
+    }
+
+    /// A policy may decide about it.
+    #[must_use]
+    pub fn is_plannable(&self) -> bool {
+        !self.cancelled && !matches!(self.phase, Phase::Finished | Phase::Held(_))
+    }
+
+    /// What is believed to be left at `now`.
+    #[must_use]
+    pub fn remaining(&self, now: Timestamp) -> Work {
+        let left = self.job.work - self.progress.done;
+        let since = self.progress.rate * now.since(self.progress.as_of);
+        Work((left - since).0.max(0.0))
+    }
+
+    /// GPU-seconds held up to `now`: two-dimensional attained service.
+    #[must_use]
+    pub fn attained(&self, now: Timestamp) -> f64 {
+        let running = self
+            .running_since
+            .map_or(0.0, |(since, gpus)| now.since(since).get() * f64::from(gpus));
+        self.attained_before + running
+    }
+
+    pub(crate) fn service_begins(&mut self, now: Timestamp, gpus: u32) {
+        self.running_since = Some((now, gpus));
+    }
+
+    pub(crate) fn service_ends(&mut self, now: Timestamp) {
+        self.attained_before = self.attained(now);
+        self.running_since = None;
+    }
+
+    /// What a start now would cost before work goes on: nothing the first time.
+    #[must_use]
+    pub fn load_time(&self) -> Seconds {
+        if self.first_start.is_some() { self.job.restart.load } else { Seconds::ZERO }
+    }
+}

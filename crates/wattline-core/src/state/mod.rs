@@ -1,0 +1,297 @@
+//! What the engine knows: every job, every node, what is planned and what is held.
+//!
+//! *Planned* is the complete desired state, kept up by applying each plan's changes. *Held* is what
+//! the backend has been told and has not yet confirmed to be over: GPUs that cannot be given to
+//! anybody else and watts that must be counted. The engine works until the two agree.
+//!
+//! Changes are recorded as touched ids. A reader looks the thing itself up, so that being told
+//! twice, or late, does no harm.
+
+mod job;
+mod node;
+
+pub use job::{JobState, Phase, Progress};
+pub use node::{NodeState, Resident, Residents, Target};
+
+use crate::cluster::{Cluster, Menu};
+use crate::ids::{JobId, MenuId, NodeId};
+use crate::job::Job;
+use crate::placement::Placement;
+use crate::plan::Reason;
+use crate::power::{self, NodePower};
+use crate::time::Timestamp;
+use crate::units::Watts;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything the engine knows about the cluster and its jobs.
+#[derive(Clone, Debug)]
+pub struct State {
+    cluster: Arc<Cluster>,
+    jobs: Vec<JobState>,
+    nodes: Vec<NodeState>,
+    menus: Vec<Menu>,
+    menu_ids: HashMap<Menu, MenuId>,
+    unfinished: usize,
+    held_jobs: usize,
+    planned_committed: Watts,
+    held_committed: Watts,
+    touched_jobs: Vec<JobId>,
+    touched_nodes: Vec<NodeId>,
+}
+
+impl State {
+    /// A cluster with nothing to do, all nodes up.
+    #[must_use]
+    pub fn new(cluster: Arc<Cluster>, now: Timestamp) -> Self {
+        let nodes = cluster.node_ids().map(|_| NodeState::new(now)).collect();
+        let mut state = Self {
+            cluster,
+            jobs: Vec::new(),
+            nodes,
+            menus: Vec::new(),
+            menu_ids: HashMap::new(),
+            unfinished: 0,
+            held_jobs: 0,
+            planned_committed: Watts::ZERO,
+            held_committed: Watts::ZERO,
+            touched_jobs: Vec::new(),
+            touched_nodes: Vec::new(),
+        };
+        for id in state.cluster.node_ids() {
+            state.settle(id);
+        }
+        state
+    }
+
+    /// The machines.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+    /// One job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> &JobState {
+        &self.jobs[id.index()]
+    }
+    /// One job, if there is one of that id.
+    #[must_use]
+    pub fn find_job(&self, id: JobId) -> Option<&JobState> {
+        self.jobs.get(id.index())
+    }
+    /// One node.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &NodeState {
+        &self.nodes[id.index()]
+    }
+    /// How many jobs were ever taken in; also the next job's id.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+    /// How many of them are not finished.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+    /// How many jobs hold GPUs.
+    #[must_use]
+    pub fn held_jobs(&self) -> usize {
+        self.held_jobs
+    }
+    /// Ids and states of all jobs that are not finished. Walks all jobs ever seen: for rebuilding
+    /// an index, not for every event.
+    pub fn unfinished_jobs(&self) -> impl Iterator<Item = (JobId, &JobState)> {
+        self.jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, j)| j.phase != Phase::Finished)
+            .map(|(i, j)| (JobId(i as u32), j))
+    }
+    /// The shapes of a menu.
+    #[must_use]
+    pub fn menu(&self, id: MenuId) -> &Menu {
+        &self.menus[id.index()]
+    }
+    /// How many different menus there are.
+    #[must_use]
+    pub fn menu_count(&self) -> usize {
+        self.menus.len()
+    }
+    /// What the cluster could draw at worst once everything planned is carried out.
+    #[must_use]
+    pub fn planned_committed(&self) -> Watts {
+        self.planned_committed
+    }
+    /// What the cluster could draw at worst right now.
+    #[must_use]
+    pub fn held_committed(&self) -> Watts {
+        self.held_committed
+    }
+    /// Jobs that changed since the last plan.
+    #[must_use]
+    pub fn touched_jobs(&self) -> &[JobId] {
+        &self.touched_jobs
+    }
+    /// Nodes that changed since the last plan.
+    #[must_use]
+    pub fn touched_nodes(&self) -> &[NodeId] {
+        &self.touched_nodes
+    }
+
+    /// Takes a job in. It waits until a plan says otherwise.
+    pub fn submit(&mut self, job: Arc<Job>) -> JobId {
+        let id = JobId(self.jobs.len() as u32);
+        let menu = self.cluster.menu(&job);
+        let menu = self.intern(menu);
+        self.jobs.push(JobState::new(job, menu));
+        self.unfinished += 1;
+        self.touch_job(id);
+        id
+    }
+
+    fn intern(&mut self, menu: Menu) -> MenuId {
+        let next = MenuId(self.menus.len() as u32);
+        let id = *self.menu_ids.entry(menu.clone()).or_insert(next);
+        if id == next {
+            self.menus.push(menu);
+        }
+        id
+    }
+
+    /// Narrows a moldable job to the shape it first started with.
+    pub(crate) fn mold(&mut self, id: JobId, placement: &Placement) {
+        let menu: Menu = Arc::from([placement.configuration.shape()]);
+        let menu = self.intern(menu);
+        self.jobs[id.index()].menu = menu;
+    }
+
+    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut JobState {
+        &mut self.jobs[id.index()]
+    }
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut NodeState {
+        &mut self.nodes[id.index()]
+    }
+
+    /// Tells the policy that a job is not as it was.
+    pub(crate) fn touch_job(&mut self, id: JobId) {
+        let job = &mut self.jobs[id.index()];
+        if !job.touched {
+            job.touched = true;
+            self.touched_jobs.push(id);
+        }
+    }
+    /// Tells the policy that a node is not as it was.
+    pub(crate) fn touch_node(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.index()];
+        if !node.touched {
+            node.touched = true;
+            self.touched_nodes.push(id);
+        }
+    }
+    /// The policy has seen all of that.
+    pub(crate) fn clear_touched(&mut self) {
+        for id in self.touched_jobs.drain(..) {
+            self.jobs[id.index()].touched = false;
+        }
+        for id in self.touched_nodes.drain(..) {
+            self.nodes[id.index()].touched = false;
+        }
+    }
+
+    /// Sets what is planned for a job.
+    pub(crate) fn set_planned(
+        &mut self,
+        id: JobId,
+        placement: Option<Placement>,
+        reason: Reason,
+        now: Timestamp,
+    ) {
+        let job = &mut self.jobs[id.index()];
+        job.reason = reason;
+        let old = std::mem::replace(&mut job.planned, placement);
+        if let Some(old) = old {
+            for share in old.allocation.shares() {
+                let node = &mut self.nodes[share.node.index()];
+                node.planned.remove(id);
+                if node.planned.is_empty() {
+                    node.idle_since = now;
+                }
+                self.settle(share.node);
+            }
+        }
+        if let Some(new) = self.jobs[id.index()].planned.clone() {
+            let limit = new.configuration.power_limit;
+            for share in new.allocation.shares() {
+                let node = &mut self.nodes[share.node.index()];
+                node.planned.insert(Resident { job: id, mask: share.mask, limit });
+                self.settle(share.node);
+            }
+        }
+    }
+
+    /// Sets what a node should be.
+    pub(crate) fn set_target(&mut self, id: NodeId, target: Target, reason: Reason) {
+        let node = &mut self.nodes[id.index()];
+        node.target = target;
+        node.reason = reason;
+        self.settle(id);
+    }
+
+    /// Sets what a node is.
+    pub(crate) fn set_power(&mut self, id: NodeId, power: NodePower) {
+        self.nodes[id.index()].power = power;
+        self.settle(id);
+    }
+
+    /// From now on the job holds these GPUs.
+    pub(crate) fn hold(&mut self, id: JobId, placement: Placement) {
+        let limit = placement.configuration.power_limit;
+        for share in placement.allocation.shares() {
+            let node = &mut self.nodes[share.node.index()];
+            node.held.insert(Resident { job: id, mask: share.mask, limit });
+            self.settle(share.node);
+        }
+        self.jobs[id.index()].held = Some(placement);
+        self.held_jobs += 1;
+    }
+
+    /// The job holds nothing any more.
+    pub(crate) fn release(&mut self, id: JobId) {
+        let Some(placement) = self.jobs[id.index()].held.take() else { return };
+        self.held_jobs -= 1;
+        for share in placement.allocation.shares() {
+            self.nodes[share.node.index()].held.remove(id);
+            self.settle(share.node);
+        }
+    }
+
+    /// The limit that must be counted for a job's GPUs.
+    pub(crate) fn count_limit(&mut self, id: JobId, limit: Watts) {
+        let Some(placement) = &self.jobs[id.index()].held else { return };
+        for share in placement.allocation.clone().shares() {
+            self.nodes[share.node.index()].held.set_limit(id, limit);
+            self.settle(share.node);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, id: JobId) {
+        let job = &mut self.jobs[id.index()];
+        if job.phase != Phase::Finished {
+            job.phase = Phase::Finished;
+            self.unfinished -= 1;
+        }
+    }
+
+    /// Recomputes a node's committed power and brings the totals up to date.
+    fn settle(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.index()];
+        let planned =
+            power::committed(&self.cluster, id, node.planned_power(), node.planned.occupancy());
+        let held = power::committed(&self.cluster, id, node.power, node.held.occupancy());
+        self.planned_committed += planned - node.planned_committed;
+        self.held_committed += held - node.held_committed;
+        node.planned_committed = planned;
+        node.held_committed = held;
+    }
+}

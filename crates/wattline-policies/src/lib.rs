@@ -1,0 +1,15 @@
+//! Wattline's policies, one file each, and the registry that knows them by name.
+//!
+//! Pure: a plan is a function of the view. What a policy keeps between plans is an index that it
+//! brings up to date from the view's changes; `tests/` shows that this equals planning from
+//! scratch.
+
+mod edf;
+mod fifo;
+mod list;
+mod placing;
+mod priority;
+pub mod registry;
+mod tiresias;
+
+pub use registry::{POLICIES, RegistryError, policy};

@@ -1,0 +1,69 @@
+//! In which order a job's configurations are tried: the rule of ANDREAS's first-principle methods.
+
+use wattline_core::cluster::Shape;
+use wattline_core::plan::Reason;
+use wattline_core::policy::ClusterView;
+use wattline_core::placement::{Allocation, Configuration, Placement};
+use wattline_core::state::JobState;
+use wattline_core::units::{Seconds, Watts};
+
+/// A configuration worth trying.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) shape: Shape,
+    pub(crate) batch: u32,
+    pub(crate) limit: Watts,
+    /// Predicted time to the job's end.
+    pub(crate) time: Seconds,
+    pub(crate) reason: Reason,
+}
+
+impl Choice {
+    /// The choice on particular GPUs.
+    pub(crate) fn placed(&self, on: Allocation) -> Placement {
+        let configuration = Configuration {
+            gpu_type: self.shape.gpu_type,
+            gpus: self.shape.gpus,
+            nodes: on.0.len() as u32,
+            batch: self.batch,
+            power_limit: self.limit,
+        };
+        Placement { configuration, allocation: on }
+    }
+}
+
+/// First the configurations that meet the deadline, by rising energy cost; then the others, by
+/// rising time. All at the card's default limit and with the batch that was asked for.
+pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choice>) {
+    out.clear();
+    let cluster = view.state.cluster();
+    let menu = view.state.menu(job.menu);
+    let mut keyed: Vec<(bool, f64, Choice)> = Vec::with_capacity(menu.len());
+    for &shape in menu.iter() {
+        let limit = cluster.gpu_type(shape.gpu_type).default_limit;
+        let batch = job.job.batch.requested;
+        let configuration = Configuration {
+            gpu_type: shape.gpu_type,
+            gpus: shape.gpus,
+            nodes: cluster.nodes_for(shape),
+            batch,
+            power_limit: limit,
+        };
+        let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
+        let time = job.remaining(view.now) / prediction.rate + job.load_time();
+        let late = job.job.deadline.is_some_and(|deadline| view.now + time > deadline);
+        let key = if late {
+            time.get()
+        } else {
+            (cluster.power_alone(shape, prediction.power) * time).get()
+        };
+        let reason = match (menu.len(), late) {
+            (1, _) => Reason::AsRequested,
+            (_, false) => Reason::CheapestInTime,
+            (_, true) => Reason::FastestWhenLate,
+        };
+        keyed.push((late, key, Choice { shape, batch, limit, time, reason }));
+    }
+    keyed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    out.extend(keyed.into_iter().map(|(_, _, choice)| choice));
+}

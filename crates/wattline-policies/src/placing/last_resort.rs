@@ -1,0 +1,81 @@
+//! What keeps jobs going when the budget is tight.
+
+use super::{Choice, Draft, FreeGpus};
+use std::collections::BTreeSet;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::placement::Allocation;
+use wattline_core::plan::Reason;
+use wattline_core::policy::ClusterView;
+use wattline_core::power::NodePower;
+use wattline_core::state::Target;
+
+/// Limits that were lowered for a smaller budget go up again as far as there is room.
+pub(crate) fn raise_limits(
+    view: &ClusterView<'_>,
+    draft: &mut Draft<'_, '_>,
+    capped: &mut BTreeSet<JobId>,
+) {
+    capped.retain(|id| {
+        let Some(placement) = &view.state.job(*id).planned else { return true };
+        let now = placement.configuration.power_limit;
+        let card = view.state.cluster().gpu_type(placement.configuration.gpu_type);
+        let raised = card
+            .limits_down()
+            .take_while(|limit| *limit > now)
+            .find(|limit| draft.can_raise(&placement.allocation, now, *limit));
+        if let Some(limit) = raised {
+            draft.limit(*id, placement, limit, Reason::LimitRaised);
+        }
+        raised.unwrap_or(now) < card.default_limit
+    });
+}
+
+/// A way to start a job that does not fit at full power.
+pub(crate) struct Found {
+    pub(crate) choice: Choice,
+    pub(crate) place: Allocation,
+    /// Nodes that sleep for it.
+    pub(crate) asleep: Vec<NodeId>,
+}
+
+/// For when nothing runs and nothing could start at full power: the highest limit that fits, and
+/// if none does, idle nodes sleep until one does. So no job waits for ever.
+pub(crate) fn start_at_any_limit(
+    view: &ClusterView<'_>,
+    draft: &mut Draft<'_, '_>,
+    free: &mut FreeGpus,
+    choices: &[Choice],
+) -> Option<Found> {
+    let cluster = view.state.cluster();
+    let places: Vec<(Choice, Allocation)> = choices
+        .iter()
+        .filter_map(|choice| Some((*choice, free.place(cluster, choice.shape)?)))
+        .collect();
+    let below = |draft: &Draft<'_, '_>| {
+        places.iter().find_map(|(choice, place)| {
+            let card = cluster.gpu_type(choice.shape.gpu_type);
+            let limit = card.limits_down().find(|limit| draft.can_start(place, *limit))?;
+            Some((Choice { limit, ..*choice }, place.clone()))
+        })
+    };
+    let needed: BTreeSet<NodeId> =
+        places.iter().flat_map(|(_, place)| place.shares().map(|s| s.node)).collect();
+    let mut others: Vec<NodeId> = cluster
+        .node_ids()
+        .filter(|node| !needed.contains(node) && !free.is_asleep(*node))
+        .filter(|node| view.state.node(*node).power != NodePower::Down)
+        .collect();
+    let mut asleep = Vec::new();
+    loop {
+        if let Some((choice, place)) = below(draft) {
+            for node in &asleep {
+                draft.node_target(*node, Target::Asleep, Reason::NodeOverBudget);
+                free.sleep(*node);
+            }
+            return Some(Found { choice, place, asleep });
+        }
+        let node = others.pop()?;
+        draft.count_asleep(node);
+        asleep.push(node);
+    }
+}

@@ -1,0 +1,12 @@
+//! What several policies need to turn "this job, this shape" into a placement that fits.
+
+mod choose;
+mod draft;
+mod free;
+mod last_resort;
+mod node_set;
+
+pub(crate) use choose::{Choice, choices};
+pub(crate) use draft::Draft;
+pub(crate) use free::FreeGpus;
+pub(crate) use last_resort::{raise_limits, start_at_any_limit};

@@ -1,0 +1,141 @@
+//! Policies by name.
+//!
+//! A policy is written `name` or `name+option+option=value`, for example `edf+backfill` or
+//! `tiresias+queues=3600/36000`.
+
+use crate::list::ListOptions;
+use crate::tiresias::{self, TiresiasOptions};
+use thiserror::Error;
+use wattline_core::policy::Policy;
+use wattline_core::units::Seconds;
+
+/// How many waiting jobs get a reservation when `+backfill` does not say.
+pub const BACKFILL_DEPTH: usize = 100;
+
+/// A policy that can be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What to call it.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// The options it takes.
+    pub options: &'static str,
+}
+
+const LIST_OPTIONS: &str = "+backfill[=DEPTH], +sleep=DURATION (for example +sleep=10min)";
+
+/// All policies.
+pub const POLICIES: &[Entry] = &[
+    Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
+    Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
+    Entry { name: "priority", about: "weightiest first", options: LIST_OPTIONS },
+    Entry {
+        name: "tiresias",
+        about: "least attained GPU-time first, in discretised queues, preemptive",
+        options: "+queues=SECONDS/SECONDS/… (GPU-seconds at which a job sinks a queue)",
+    },
+];
+
+/// A text that does not name a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RegistryError {
+    /// No policy of that name.
+    #[error("unknown policy '{name}': known are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// An option it does not have, or a value the option does not take.
+    #[error("policy '{name}' does not take '+{option}': it takes {takes}")]
+    Option {
+        /// Which policy.
+        name: &'static str,
+        /// Which option.
+        option: String,
+        /// What it takes.
+        takes: &'static str,
+    },
+}
+
+/// Makes the policy that a text names.
+///
+/// # Errors
+/// Says which name or option is unknown and which there are.
+pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
+    let mut parts = spec.split('+');
+    let name = parts.next().unwrap_or_default();
+    let Some(entry) = POLICIES.iter().find(|p| p.name == name) else {
+        let known: Vec<&str> = POLICIES.iter().map(|p| p.name).collect();
+        return Err(RegistryError::Unknown {
+            name: name.chars().take(40).collect(),
+            known: known.join(", "),
+        });
+    };
+    let wrong = |option: &str| RegistryError::Option {
+        name: entry.name,
+        option: option.chars().take(40).collect(),
+        takes: entry.options,
+    };
+    if entry.name == "tiresias" {
+        let mut options = TiresiasOptions::default();
+        for option in parts {
+            let queues = option.strip_prefix("queues=").and_then(thresholds);
+            options.thresholds = queues.ok_or_else(|| wrong(option))?;
+        }
+        return Ok(tiresias::tiresias(options));
+    }
+    let mut options = ListOptions::default();
+    for option in parts {
+        match option.split_once('=').unwrap_or((option, "")) {
+            ("backfill", "") => options.backfill = Some(BACKFILL_DEPTH),
+            ("backfill", depth) => {
+                options.backfill = Some(depth.parse().map_err(|_| wrong(option))?);
+            }
+            ("sleep", after) => {
+                let after: Seconds = after.parse().map_err(|_| wrong(option))?;
+                options.sleep_after = Some(after);
+            }
+            _ => return Err(wrong(option)),
+        }
+    }
+    Ok(match entry.name {
+        "edf" => crate::edf::edf(options),
+        "priority" => crate::priority::priority(options),
+        _ => crate::fifo::fifo(options),
+    })
+}
+
+/// Rising, positive, few enough.
+fn thresholds(text: &str) -> Option<Vec<f64>> {
+    let values: Vec<f64> = text.split('/').map(|t| t.parse().ok()).collect::<Option<_>>()?;
+    let rising = values.windows(2).all(|w| w[0] < w[1]);
+    let sound = values.iter().all(|v| v.is_finite() && *v > 0.0);
+    (rising && sound && values.len() < tiresias::MOST_QUEUES).then_some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_policy_can_be_made() {
+        for entry in POLICIES {
+            assert_eq!(policy(entry.name).unwrap().name(), entry.name);
+        }
+        assert!(policy("edf+backfill=20+sleep=10min").is_ok());
+        assert!(policy("tiresias+queues=100/1000").is_ok());
+    }
+
+    #[test]
+    fn says_what_there_is() {
+        let message = |spec| policy(spec).err().unwrap().to_string();
+        assert!(message("sjf").contains("known are fifo, edf, priority, tiresias"));
+        assert!(message("fifo+fast").contains("+backfill"));
+        assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
+        assert!(message("tiresias+queues=10/5").contains("+queues="));
+        assert!(message("").contains("unknown policy ''"));
+    }
+}

@@ -1,0 +1,418 @@
+//! Tiresias: discretised two-dimensional least attained service.
+//!
+//! A job's service is the GPU-seconds it has held. Service sorts jobs into a few queues; a job in
+//! a lower queue gives way to one in a higher queue, and within a queue jobs are taken in the
+//! order in which they first started, new ones last and by submission. Few queues mean few
+//! preemptions. Jobs keep the GPU count they asked for.
+//!
+//! After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019.
+
+use crate::list::{Rank, WaitingJobs, rank_of_time};
+use crate::placing::{Choice, Draft, FreeGpus, raise_limits, start_at_any_limit};
+use std::collections::BTreeSet;
+use wattline_core::cluster::Shape;
+use wattline_core::ids::{JobId, MenuId, NodeId};
+use wattline_core::placement::{Allocation, Placement};
+use wattline_core::plan::{Plan, Reason};
+use wattline_core::policy::{Changes, ClusterView, Policy};
+use wattline_core::power::NodePower;
+use wattline_core::state::{JobState, Target};
+use wattline_core::time::Timestamp;
+use wattline_core::units::Seconds;
+
+/// What Tiresias can be told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TiresiasOptions {
+    /// A job leaves queue `k` when it has held `thresholds[k]` GPU-seconds.
+    pub(crate) thresholds: Vec<f64>,
+}
+
+impl Default for TiresiasOptions {
+    /// Two boundaries, one and ten GPU-hours.
+    fn default() -> Self {
+        Self { thresholds: vec![3600.0, 36_000.0] }
+    }
+}
+
+/// Service within this many GPU-seconds of a boundary counts as across, so that rounding does not
+/// decide.
+const SLACK: f64 = 1e-3;
+/// The most jobs that give way for one.
+const MOST_VICTIMS: usize = 64;
+/// A rank is the queue, then whether the job is new, then the time to within 32 microseconds.
+const QUEUE_SHIFT: u32 = 60;
+const NEW: u64 = 1 << 59;
+/// Ranks have room for so many queues.
+pub(crate) const MOST_QUEUES: usize = 16;
+
+/// Tiresias with its index.
+struct Tiresias {
+    options: TiresiasOptions,
+    waiting: WaitingJobs,
+    free: FreeGpus,
+    /// Jobs planned to run, by rank: the last gives way first.
+    running: BTreeSet<(Rank, JobId)>,
+    /// When a running job reaches its queue's boundary.
+    crossings: BTreeSet<(Timestamp, JobId)>,
+    capped: BTreeSet<JobId>,
+    known: Vec<Option<Running>>,
+    nodes: Vec<OnNode>,
+    blocked: Vec<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Running {
+    rank: Rank,
+    crossing: Option<Timestamp>,
+    placement: Placement,
+}
+
+/// Who runs on a node, and how many GPUs each queue has there.
+#[derive(Clone, Debug, Default)]
+struct OnNode {
+    jobs: Vec<JobId>,
+    gpus: [u32; MOST_QUEUES],
+}
+
+impl OnNode {
+    fn below(&self, queue: usize) -> u32 {
+        self.gpus[queue + 1..].iter().sum()
+    }
+}
+
+/// Two-dimensional attained service with discretised queues.
+pub(crate) fn tiresias(options: TiresiasOptions) -> Box<dyn Policy> {
+    Box::new(Tiresias {
+        options,
+        waiting: WaitingJobs::default(),
+        free: FreeGpus::default(),
+        running: BTreeSet::new(),
+        crossings: BTreeSet::new(),
+        capped: BTreeSet::new(),
+        known: Vec::new(),
+        nodes: Vec::new(),
+        blocked: Vec::new(),
+    })
+}
+
+fn queue_of(rank: Rank) -> usize {
+    (rank >> QUEUE_SHIFT) as usize
+}
+
+impl Tiresias {
+    fn rank(&self, view: &ClusterView<'_>, job: &JobState) -> Rank {
+        let attained = job.attained(view.now) + SLACK;
+        let queue = self.options.thresholds.iter().filter(|t| **t <= attained).count();
+        let (new, time) = match job.first_start {
+            Some(time) => (0, time),
+            None => (NEW, job.job.submit),
+        };
+        (queue as u64) << QUEUE_SHIFT | new | (rank_of_time(time) >> 5)
+    }
+
+    /// When the job will have crossed into the next queue if it goes on running.
+    fn crossing(&self, view: &ClusterView<'_>, job: &JobState, gpus: u32) -> Option<Timestamp> {
+        let attained = job.attained(view.now) + SLACK;
+        let next = self.options.thresholds.iter().find(|t| **t > attained)?;
+        let micros = ((next - attained) / f64::from(gpus) * 1e6).ceil().max(1.0);
+        Some(Timestamp::from_micros(view.now.micros() + micros as i64))
+    }
+
+    fn sync(&mut self, view: &ClusterView<'_>) {
+        match view.changes {
+            Changes::Everything => {
+                self.waiting = WaitingJobs::default();
+                self.running.clear();
+                self.crossings.clear();
+                self.capped.clear();
+                self.known.clear();
+                self.nodes = vec![OnNode::default(); view.state.cluster().nodes().len()];
+                self.free = FreeGpus::new(view.state);
+                for (id, _) in view.state.unfinished_jobs() {
+                    self.sync_job(view, id);
+                }
+            }
+            Changes::Only { jobs, nodes } => {
+                for id in jobs {
+                    self.sync_job(view, *id);
+                }
+                for id in nodes {
+                    self.free.sync(view.state, *id);
+                }
+            }
+        }
+        while let Some((time, id)) = self.crossings.first().copied()
+            && time <= view.now
+        {
+            self.sync_job(view, id);
+        }
+    }
+
+    fn sync_job(&mut self, view: &ClusterView<'_>, id: JobId) {
+        let job = view.state.job(id);
+        self.forget_running(id);
+        let rank = self.rank(view, job);
+        let waits = job.is_waiting() && !view.state.menu(job.menu).is_empty();
+        self.waiting.set(id, waits.then_some((job.menu, rank)));
+        if let Some(placement) = &job.planned {
+            self.remember_running(view, id, rank, placement.clone());
+        }
+    }
+
+    fn remember_running(
+        &mut self,
+        view: &ClusterView<'_>,
+        id: JobId,
+        rank: Rank,
+        placement: Placement,
+    ) {
+        let crossing = self.crossing(view, view.state.job(id), placement.configuration.gpus);
+        for share in placement.allocation.shares() {
+            let node = &mut self.nodes[share.node.index()];
+            node.gpus[queue_of(rank)] += share.count();
+            node.jobs.push(id);
+        }
+        self.running.insert((rank, id));
+        if let Some(time) = crossing {
+            self.crossings.insert((time, id));
+        }
+        let card = view.state.cluster().gpu_type(placement.configuration.gpu_type);
+        if placement.configuration.power_limit < card.default_limit {
+            self.capped.insert(id);
+        }
+        if self.known.len() <= id.index() {
+            self.known.resize_with(id.index() + 1, || None);
+        }
+        self.known[id.index()] = Some(Running { rank, crossing, placement });
+    }
+
+    fn forget_running(&mut self, id: JobId) -> Option<Running> {
+        let running = self.known.get_mut(id.index())?.take()?;
+        self.running.remove(&(running.rank, id));
+        self.capped.remove(&id);
+        if let Some(time) = running.crossing {
+            self.crossings.remove(&(time, id));
+        }
+        for share in running.placement.allocation.shares() {
+            let node = &mut self.nodes[share.node.index()];
+            node.gpus[queue_of(running.rank)] -= share.count();
+            node.jobs.retain(|job| *job != id);
+        }
+        Some(running)
+    }
+
+    /// What the job asked for, on every GPU type that has it: Tiresias does not reshape jobs.
+    fn choices(view: &ClusterView<'_>, id: JobId) -> Vec<Choice> {
+        let job = view.state.job(id);
+        let menu = view.state.menu(job.menu);
+        let wanted = job.job.gpus.requested;
+        let Some(nearest) = menu.iter().map(|s| s.gpus).min_by_key(|g| g.abs_diff(wanted)) else {
+            return Vec::new();
+        };
+        let same_count = menu.iter().filter(|s| s.gpus == nearest);
+        same_count
+            .map(|shape| Choice {
+                shape: *shape,
+                batch: job.job.batch.requested,
+                limit: view.state.cluster().gpu_type(shape.gpu_type).default_limit,
+                time: Seconds::ZERO,
+                reason: Reason::AsRequested,
+            })
+            .collect()
+    }
+
+    fn schedule(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
+        // Jobs that give way bring menus that nobody waited with before.
+        self.blocked.clear();
+        self.blocked.resize(view.state.menu_count(), false);
+        while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
+            let choices = Self::choices(view, id);
+            let started = self.start_on_free(view, draft, id, rank, &choices)
+                || self.start_on_others(view, draft, id, rank, &choices);
+            if !started {
+                self.blocked[menu.index()] = true;
+            }
+        }
+        if self.running.is_empty()
+            && view.budget.is_some()
+            && let Some((rank, id, _)) = self.waiting.first(&[])
+        {
+            let choices = Self::choices(view, id);
+            if let Some(found) = start_at_any_limit(view, draft, &mut self.free, &choices) {
+                self.start(view, draft, id, rank, found.choice, found.place);
+            }
+        }
+    }
+
+    fn start_on_free(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+        id: JobId,
+        rank: Rank,
+        choices: &[Choice],
+    ) -> bool {
+        let found = choices.iter().find_map(|choice| {
+            let place = self.free.place(view.state.cluster(), choice.shape)?;
+            draft.can_start(&place, choice.limit).then_some((*choice, place))
+        });
+        let Some((choice, place)) = found else { return false };
+        self.start(view, draft, id, rank, choice, place);
+        true
+    }
+
+    /// Starts a job on GPUs, and with watts, that jobs in lower queues give up.
+    fn start_on_others(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+        id: JobId,
+        rank: Rank,
+        choices: &[Choice],
+    ) -> bool {
+        let queue = queue_of(rank);
+        if self.running.last().is_none_or(|(last, _)| queue_of(*last) <= queue) {
+            return false;
+        }
+        for choice in choices {
+            let Some(mut victims) = self.victims(view, choice.shape, queue) else { continue };
+            // Where there is room, only watts can be missing: then the last in line give way too.
+            let last_in_line: Vec<JobId> = self
+                .running
+                .iter()
+                .rev()
+                .take_while(|(last, _)| view.budget.is_some() && queue_of(*last) > queue)
+                .map(|(_, job)| *job)
+                .take(MOST_VICTIMS)
+                .collect();
+            let mut last_in_line = last_in_line.into_iter();
+            loop {
+                if let Some(place) = self.place_without(view, draft, &victims, choice) {
+                    for victim in &victims {
+                        self.give_way(draft, *victim, id, view);
+                    }
+                    self.start(view, draft, id, rank, *choice, place);
+                    return true;
+                }
+                match last_in_line.find(|job| !victims.contains(job)) {
+                    Some(job) => victims.push(job),
+                    None => break,
+                }
+            }
+        }
+        false
+    }
+
+    /// Where the job could go if the victims were gone.
+    fn place_without(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &Draft<'_, '_>,
+        victims: &[JobId],
+        choice: &Choice,
+    ) -> Option<Allocation> {
+        let gone: Vec<&Placement> = victims
+            .iter()
+            .filter_map(|v| self.known[v.index()].as_ref().map(|r| &r.placement))
+            .collect();
+        for placement in &gone {
+            self.free.give_back(&placement.allocation);
+        }
+        let place = self.free.place(view.state.cluster(), choice.shape);
+        for placement in &gone {
+            self.free.take(&placement.allocation);
+        }
+        place.filter(|place| draft.can_start_without(&gone, place, choice.limit))
+    }
+
+    /// Jobs in lower queues whose GPUs make room for the shape: as few GPUs as possible.
+    fn victims(&self, view: &ClusterView<'_>, shape: Shape, queue: usize) -> Option<Vec<JobId>> {
+        let cluster = view.state.cluster();
+        let largest = cluster.largest_node(shape.gpu_type);
+        let wanted = cluster.nodes_for(shape) as usize;
+        let per_node = shape.gpus.min(largest);
+        let mut candidates: Vec<(u32, NodeId)> = cluster
+            .node_ids()
+            .filter(|id| cluster.node(*id).gpu_type == shape.gpu_type)
+            .filter(|id| view.state.node(*id).power != NodePower::Down)
+            .filter_map(|id| {
+                let free = self.free.free_on(id);
+                let enough = free + self.nodes[id.index()].below(queue) >= per_node;
+                enough.then(|| (per_node.saturating_sub(free), id))
+            })
+            .collect();
+        if candidates.len() < wanted {
+            return None;
+        }
+        candidates.sort_unstable();
+        candidates.truncate(wanted);
+        let mut victims: Vec<JobId> = Vec::new();
+        for (mut needed, id) in candidates {
+            let mut here: Vec<(Rank, JobId, u32)> = self.nodes[id.index()]
+                .jobs
+                .iter()
+                .filter_map(|job| {
+                    let running = self.known[job.index()].as_ref()?;
+                    let share = running.placement.allocation.shares().find(|s| s.node == id)?;
+                    (queue_of(running.rank) > queue).then_some((running.rank, *job, share.count()))
+                })
+                .collect();
+            here.sort_unstable_by(|a, b| b.cmp(a));
+            for (_, job, gpus) in here {
+                if needed == 0 {
+                    break;
+                }
+                needed = needed.saturating_sub(gpus);
+                if !victims.contains(&job) {
+                    victims.push(job);
+                }
+            }
+        }
+        Some(victims)
+    }
+
+    fn give_way(&mut self, draft: &mut Draft<'_, '_>, victim: JobId, to: JobId, view: &ClusterView<'_>) {
+        let Some(running) = self.forget_running(victim) else { return };
+        self.free.give_back(&running.placement.allocation);
+        draft.stop(victim, &running.placement, Reason::GaveWay { to });
+        let menu: MenuId = view.state.job(victim).menu;
+        self.waiting.set(victim, Some((menu, running.rank)));
+    }
+
+    fn start(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+        id: JobId,
+        rank: Rank,
+        choice: Choice,
+        on: Allocation,
+    ) {
+        for share in on.shares() {
+            if self.free.is_asleep(share.node) {
+                draft.node_target(share.node, Target::Up, Reason::NodeNeeded);
+            }
+        }
+        self.free.take(&on);
+        self.waiting.set(id, None);
+        let placement = choice.placed(on);
+        self.remember_running(view, id, rank, placement.clone());
+        draft.start(id, placement, choice.reason);
+    }
+}
+
+impl Policy for Tiresias {
+    fn name(&self) -> &str {
+        "tiresias"
+    }
+
+    fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
+        self.sync(view);
+        let mut draft = Draft::new(view);
+        raise_limits(view, &mut draft, &mut self.capped);
+        self.schedule(view, &mut draft);
+        draft.explain_new(&self.free);
+        draft.plan().revisit = self.crossings.first().map(|(time, _)| *time);
+        draft.finish()
+    }
+}

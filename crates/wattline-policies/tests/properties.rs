@@ -1,0 +1,87 @@
+//! What holds for every policy, on every cluster, whatever goes wrong.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::drive::{Watch, run};
+use common::{
+    ANYTHING, CALM_AND_CONSTANT, CALM_AND_FEASIBLE, DISTURBED_BUT_FEASIBLE, SPECS, cases, scenario,
+};
+use proptest::prelude::*;
+
+fn holds_for_all(scenario: &common::Scenario, watch: Watch) -> Result<(), TestCaseError> {
+    for spec in SPECS {
+        run(scenario, spec, watch).map_err(TestCaseError::fail)?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(128, 1))]
+
+    #[test]
+    fn no_plan_is_refused_and_committed_power_never_rises_above_the_budget(
+        scenario in scenario(ANYTHING),
+    ) {
+        holds_for_all(&scenario, Watch::default())?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 2))]
+
+    #[test]
+    fn planning_with_the_index_equals_planning_from_scratch(scenario in scenario(ANYTHING)) {
+        holds_for_all(&scenario, Watch { scratch: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 3))]
+
+    #[test]
+    fn every_job_that_fits_ends_when_nothing_goes_wrong(scenario in scenario(CALM_AND_FEASIBLE)) {
+        holds_for_all(&scenario, Watch { liveness: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 4))]
+
+    #[test]
+    fn every_job_that_fits_ends_once_things_stop_going_wrong(
+        scenario in scenario(DISTURBED_BUT_FEASIBLE),
+    ) {
+        holds_for_all(&scenario, Watch { liveness: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 5))]
+
+    #[test]
+    fn a_constant_budget_that_carries_a_job_is_never_exceeded(
+        scenario in scenario(CALM_AND_CONSTANT),
+    ) {
+        holds_for_all(&scenario, Watch { never_exceeded: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 6))]
+
+    #[test]
+    fn planning_again_at_the_same_instant_changes_nothing(scenario in scenario(ANYTHING)) {
+        holds_for_all(&scenario, Watch { idempotence: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(64, 7))]
+
+    #[test]
+    fn hearing_news_twice_does_no_harm(scenario in scenario(ANYTHING)) {
+        holds_for_all(&scenario, Watch { twice: true, ..Watch::default() })?;
+    }
+}

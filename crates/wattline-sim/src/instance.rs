@@ -1,0 +1,160 @@
+//! Everything a simulation needs: machines, physics, jobs, prices, budget.
+
+use std::sync::Arc;
+use wattline_core::Timestamp;
+use wattline_core::calendar::Calendar;
+use wattline_core::cluster::Cluster;
+use wattline_core::engine::EngineConfig;
+use wattline_core::job::{Elasticity, Job, RestartCost};
+use wattline_core::predictor::Predictor;
+use wattline_core::prices::Prices;
+use wattline_core::units::{Seconds, Watts};
+use wattline_world::oracle::{NoisyOracle, Oracle};
+use wattline_world::physics::Physics;
+use wattline_world::world::WorldConfig;
+
+/// What policies may know about times and powers, until a predictor learns them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Foresight {
+    /// The physics itself.
+    #[default]
+    Oracle,
+    /// The physics with an error of this standard deviation (of the logarithm).
+    NoisyOracle(f64),
+}
+
+/// A cluster and its work.
+#[derive(Clone)]
+pub struct Instance {
+    /// What it is called in reports.
+    pub name: String,
+    /// The machines.
+    pub cluster: Arc<Cluster>,
+    /// How they behave.
+    pub physics: Arc<Physics>,
+    /// The jobs, by submission.
+    pub jobs: Vec<Arc<Job>>,
+    /// When the simulation begins.
+    pub start: Timestamp,
+    /// What energy costs.
+    pub prices: Prices,
+    /// The power budget, if there is one.
+    pub budget: Option<Calendar<Watts>>,
+    /// How the world departs from the physics.
+    pub world: WorldConfig,
+    /// How the engine goes about it.
+    pub engine: EngineConfig,
+    /// What policies may know.
+    pub foresight: Foresight,
+    /// What a reader of the results should know about how this came about.
+    pub notes: Vec<String>,
+}
+
+impl Instance {
+    /// Puts an instance together from its necessary parts; sorts the jobs by submission.
+    #[must_use]
+    pub fn new(name: String, physics: Physics, cluster: Arc<Cluster>, mut jobs: Vec<Job>) -> Self {
+        jobs.sort_by_key(|job| job.submit);
+        let start = jobs.first().map_or(Timestamp::ZERO, |job| job.submit);
+        Self {
+            name,
+            cluster,
+            physics: Arc::new(physics),
+            jobs: jobs.into_iter().map(Arc::new).collect(),
+            start,
+            prices: Prices::default(),
+            budget: None,
+            world: WorldConfig::default(),
+            engine: EngineConfig::default(),
+            foresight: Foresight::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Every restart costs this much, whatever the jobs say.
+    pub fn set_restart(&mut self, load: Seconds) {
+        for job in &mut self.jobs {
+            Arc::make_mut(job).restart = RestartCost { save: Seconds::ZERO, load };
+        }
+    }
+
+    /// All jobs are this elastic. Bounds are widened for jobs that become elastic: from one GPU to
+    /// four times what was asked for.
+    pub fn set_elasticity(&mut self, elasticity: Elasticity) {
+        let most = self.cluster.total_gpus();
+        for job in &mut self.jobs {
+            let job = Arc::make_mut(job);
+            job.elasticity = elasticity;
+            widen(job, most);
+        }
+    }
+
+    /// The predictor that policies get.
+    #[must_use]
+    pub fn predictor(&self) -> Box<dyn Predictor> {
+        let physics = Arc::clone(&self.physics);
+        match self.foresight {
+            Foresight::Oracle => Box::new(Oracle(physics)),
+            Foresight::NoisyOracle(sigma) => {
+                Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })
+            }
+        }
+    }
+
+    /// GPU-seconds asked for over GPU-seconds there from the first to the last arrival.
+    #[must_use]
+    pub fn offered_load(&self) -> f64 {
+        let asked: f64 = self.jobs.iter().map(|job| self.gpu_seconds(job)).sum();
+        let span = match (self.jobs.first(), self.jobs.last()) {
+            (Some(first), Some(last)) => (last.submit - first.submit).get(),
+            _ => 0.0,
+        };
+        asked / (f64::from(self.cluster.total_gpus()) * span)
+    }
+
+    /// GPU-seconds a job takes at the size it asked for, on the GPU type where that is least.
+    fn gpu_seconds(&self, job: &Job) -> f64 {
+        ideal_times(self, job)
+            .filter(|(gpus, _)| *gpus == job.gpus.requested || job.shapes.is_some())
+            .map(|(gpus, time)| f64::from(gpus) * time.get())
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// GPU counts and run times of all a job's shapes at full power, alone in the cluster.
+pub(crate) fn ideal_times<'a>(
+    instance: &'a Instance,
+    job: &'a Job,
+) -> impl Iterator<Item = (u32, Seconds)> + 'a {
+    let cluster = &instance.cluster;
+    let menu: Vec<_> = cluster.menu(job).to_vec();
+    menu.into_iter().filter_map(move |shape| {
+        let configuration = wattline_core::placement::Configuration {
+            gpu_type: shape.gpu_type,
+            gpus: shape.gpus,
+            nodes: cluster.nodes_for(shape),
+            batch: job.batch.requested,
+            power_limit: cluster.gpu_type(shape.gpu_type).default_limit,
+        };
+        let speed = instance.physics.speed(job, &configuration)?;
+        Some((shape.gpus, job.work / speed.rate))
+    })
+}
+
+/// Gives an elastic job room to stretch; a rigid one none.
+pub(crate) fn widen(job: &mut Job, cluster_gpus: u32) {
+    let asked = job.gpus.requested;
+    let batch = job.batch.requested;
+    job.gpus.min = asked;
+    job.gpus.max = asked;
+    job.batch.min = batch;
+    job.batch.max = batch;
+    if job.elasticity != Elasticity::Rigid {
+        job.gpus.min = 1;
+        job.gpus.max = asked.saturating_mul(4).min(cluster_gpus).max(asked);
+    }
+    if job.elasticity == Elasticity::Adaptive {
+        job.batch.min = (batch / 4).max(1);
+        job.batch.max = batch.saturating_mul(8);
+    }
+}

@@ -1,0 +1,206 @@
+//! From simulations to what a report shows.
+
+use super::{Bar, CostSplit, Gantt, PowerPoint, ReportInput, RunReport, Span};
+use crate::instance::Instance;
+use crate::metrics::Summary;
+use crate::simulation::Outcome;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::io::Write;
+use wattline_core::Timestamp;
+use wattline_core::ids::GpuId;
+use wattline_world::world::LogEntry;
+
+/// A job's line in the job table.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobRow {
+    /// Its name.
+    pub job: String,
+    /// What it trained.
+    pub workload: String,
+    /// GPUs asked for.
+    pub gpus_requested: u32,
+    /// Seconds from the beginning of the simulation.
+    pub submit_s: f64,
+    /// Seconds from the beginning.
+    pub deadline_s: Option<f64>,
+    /// EUR per hour of lateness.
+    pub weight_eur_per_h: f64,
+    /// Time to the first start.
+    pub wait_s: Option<f64>,
+    /// From the first start to the end.
+    pub run_s: Option<f64>,
+    /// From submission to the end.
+    pub jct_s: Option<f64>,
+    /// Past the deadline.
+    pub tardiness_s: f64,
+    /// EUR.
+    pub tardiness_cost: f64,
+    /// Starts beyond the first.
+    pub restarts: u32,
+    /// GPU-seconds held.
+    pub gpu_seconds: f64,
+    /// Energy attributed to it.
+    pub energy_kwh: f64,
+    /// The last reason given for it.
+    pub reason: String,
+}
+
+/// The job table of a run.
+#[must_use]
+pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
+    let start = instance.start;
+    let end = start + wattline_core::units::Seconds::new(outcome.summary.makespan_s);
+    outcome
+        .jobs
+        .iter()
+        .map(|o| {
+            let job = &o.job;
+            let tardiness = o.tardiness(end);
+            JobRow {
+                job: job.name.to_string(),
+                workload: instance.physics.name(job.workload).to_owned(),
+                gpus_requested: job.gpus.requested,
+                submit_s: (job.submit - start).get(),
+                deadline_s: job.deadline.map(|due| (due - start).get()),
+                weight_eur_per_h: job.weight.get() * 3600.0,
+                wait_s: o.first_start.map(|first| (first - job.submit).get()),
+                run_s: o.first_start.zip(o.end).map(|(first, end)| (end - first).get()),
+                jct_s: o.completion_time().map(|time| time.get()),
+                tardiness_s: tardiness.get(),
+                tardiness_cost: (job.weight * tardiness).get(),
+                restarts: o.restarts,
+                gpu_seconds: o.gpu_seconds,
+                energy_kwh: o.energy.kilowatt_hours(),
+                reason: o.reason.to_string(),
+            }
+        })
+        .collect()
+}
+
+/// Writes the job table as CSV.
+///
+/// # Errors
+/// What the output says.
+pub fn write_jobs(rows: &[JobRow], out: impl Write) -> Result<(), csv::Error> {
+    let mut csv = csv::Writer::from_writer(out);
+    for row in rows {
+        csv.serialize(row)?;
+    }
+    csv.flush()?;
+    Ok(())
+}
+
+/// What the report of these runs shows. Power and Gantt need runs that were recorded.
+#[must_use]
+pub fn input(instance: &Instance, outcomes: &[Outcome], about: &str) -> ReportInput {
+    let mut subtitle = about.to_owned();
+    for note in &instance.notes {
+        subtitle.push('\n');
+        subtitle.push_str(note);
+    }
+    ReportInput {
+        title: format!("Wattline: {}", instance.name),
+        subtitle,
+        runs: outcomes.iter().map(|outcome| run(instance, outcome)).collect(),
+    }
+}
+
+fn run(instance: &Instance, outcome: &Outcome) -> RunReport {
+    let s = &outcome.summary;
+    let seconds = |time: Timestamp| (time - instance.start).get();
+    RunReport {
+        policy: s.policy.clone(),
+        summary: figures(s),
+        cost: CostSplit {
+            energy_eur: s.energy_cost,
+            tardiness_eur: s.tardiness_cost,
+            carbon_eur: s.carbon_cost,
+        },
+        power: outcome
+            .power
+            .iter()
+            .map(|p| PowerPoint {
+                t_s: seconds(p.time),
+                power_w: p.drawn.get(),
+                committed_w: p.committed.get(),
+                budget_w: p.budget.map(|b| b.get()),
+            })
+            .collect(),
+        gantt: gantt(instance, outcome),
+        jct_s: outcome.jobs.iter().filter_map(|j| j.completion_time()).map(|t| t.get()).collect(),
+        tardiness_s: outcome
+            .jobs
+            .iter()
+            .filter(|j| j.job.deadline.is_some())
+            .filter_map(|j| j.end.map(|end| j.job.tardiness(end).get()))
+            .collect(),
+    }
+}
+
+fn figures(s: &Summary) -> Vec<(String, String)> {
+    let hours = |seconds: f64| format!("{:.2} h", seconds / 3600.0);
+    [
+        ("total cost", format!("{:.2} EUR", s.total_cost)),
+        ("energy cost", format!("{:.2} EUR", s.energy_cost)),
+        ("tardiness cost", format!("{:.2} EUR", s.tardiness_cost)),
+        ("carbon cost", format!("{:.2} EUR", s.carbon_cost)),
+        ("energy", format!("{:.1} kWh", s.energy_kwh)),
+        ("of it idle and base", format!("{:.1} kWh", s.energy_idle_kwh + s.energy_base_kwh)),
+        ("jobs finished", format!("{} of {}", s.finished, s.jobs)),
+        ("deadlines met", format!("{} of {}", s.deadlines_met, s.deadlines)),
+        ("mean completion time", hours(s.jct_mean_s)),
+        ("median completion time", hours(s.jct_p50_s)),
+        ("99 % completion time", hours(s.jct_p99_s)),
+        ("makespan", hours(s.makespan_s)),
+        ("restarts", s.restarts.to_string()),
+        ("GPU utilisation", format!("{:.1} %", s.gpu_utilisation * 100.0)),
+        ("peak power", format!("{:.2} kW", s.peak_power_w / 1e3)),
+        ("time over budget", format!("{:.1} s", s.budget_exceeded_s)),
+        ("plans", s.plans.to_string()),
+    ]
+    .map(|(label, value)| (label.to_owned(), value))
+    .into()
+}
+
+/// One row per GPU, in the order of nodes.
+fn gantt(instance: &Instance, outcome: &Outcome) -> Gantt {
+    let seconds = |time: Timestamp| (time - instance.start).get();
+    let mut rows = Vec::new();
+    let mut row_of: HashMap<GpuId, u32> = HashMap::new();
+    for (id, node) in instance.cluster.node_ids().zip(instance.cluster.nodes()) {
+        for index in 0..node.gpus {
+            row_of.insert(GpuId { node: id, index }, rows.len() as u32);
+            rows.push(format!("{}/{index}", node.name));
+        }
+    }
+    let mut gantt = Gantt { rows, ..Gantt::default() };
+    for entry in &outcome.log {
+        match entry {
+            LogEntry::Ran { job, placement, from, to } => {
+                let o = &outcome.jobs[job.index()];
+                let late = o.end.is_some_and(|end| o.job.tardiness(end).get() > 0.0);
+                for gpu in placement.allocation.gpus() {
+                    gantt.bars.push(Bar {
+                        row: row_of[&gpu],
+                        start_s: seconds(*from),
+                        end_s: seconds(*to),
+                        job: job.0,
+                        label: o.job.name.to_string(),
+                        late,
+                    });
+                }
+            }
+            LogEntry::Slept { node, from, to } => {
+                for index in 0..instance.cluster.node(*node).gpus {
+                    gantt.sleep.push(Span {
+                        row: row_of[&GpuId { node: *node, index }],
+                        start_s: seconds(*from),
+                        end_s: seconds(*to),
+                    });
+                }
+            }
+        }
+    }
+    gantt
+}

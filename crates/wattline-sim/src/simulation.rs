@@ -1,0 +1,289 @@
+//! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
+
+use crate::instance::Instance;
+use crate::metrics::{JobOutcome, Summary};
+use std::sync::Arc;
+use thiserror::Error;
+use wattline_core::Timestamp;
+use wattline_core::engine::{Alert, Engine, Event, EventError};
+use wattline_core::ids::JobId;
+use wattline_core::power::TOLERANCE;
+use wattline_core::state::State;
+use wattline_core::units::{Seconds, Watts};
+use wattline_policies::RegistryError;
+use wattline_world::world::{LogEntry, World};
+
+/// With nothing running and nothing to come, so many plans without an action mean that no job
+/// will ever start.
+const PATIENCE: u32 = 2000;
+/// The caller hears of progress once in so many rounds of the loop.
+const ROUNDS_PER_REPORT: u64 = 4096;
+
+/// Why a simulation could not be run.
+#[derive(Debug, Error)]
+pub enum SimulationError {
+    /// The policy does not exist.
+    #[error(transparent)]
+    Policy(#[from] RegistryError),
+    /// The engine would not take an event: a bad job, or a bug.
+    #[error("at {time}: {source}")]
+    Event {
+        /// When.
+        time: Timestamp,
+        /// What was wrong.
+        source: EventError,
+    },
+}
+
+/// What the caller lends to a simulation, which has no clock and no terminal of its own.
+pub struct Watch<'a> {
+    /// Seconds on some clock that only goes forward; timings are differences of it.
+    pub seconds: &'a (dyn Fn() -> f64 + Sync),
+    /// Hears how many jobs are finished.
+    pub progress: &'a (dyn Fn(usize) + Sync),
+    /// Keep the power curve and what ran where, for a report.
+    pub record: bool,
+}
+
+/// Power at a time; holds until the next point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PowerSample {
+    /// When.
+    pub time: Timestamp,
+    /// Drawn.
+    pub drawn: Watts,
+    /// Committed.
+    pub committed: Watts,
+    /// Allowed.
+    pub budget: Option<Watts>,
+}
+
+/// How a simulation went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The figures.
+    pub summary: Summary,
+    /// Job by job.
+    pub jobs: Vec<JobOutcome>,
+    /// Power over time, if recorded.
+    pub power: Vec<PowerSample>,
+    /// What ran where, if recorded.
+    pub log: Vec<LogEntry>,
+    /// What an administrator would have heard of.
+    pub alerts: Vec<Alert>,
+}
+
+/// Runs an instance under a policy.
+///
+/// # Errors
+/// When the policy does not exist or a job makes no sense.
+pub fn simulate(
+    instance: &Instance,
+    policy: &str,
+    watch: &Watch<'_>,
+) -> Result<Outcome, SimulationError> {
+    let engine = Engine::new(
+        instance.engine.clone(),
+        State::new(Arc::clone(&instance.cluster), instance.start),
+        wattline_policies::policy(policy)?,
+        instance.predictor(),
+        instance.prices.clone(),
+        instance.budget.clone(),
+    );
+    let mut world_config = instance.world.clone();
+    world_config.keep_log |= watch.record;
+    let world = World::new(
+        Arc::clone(&instance.cluster),
+        Arc::clone(&instance.physics),
+        world_config,
+        instance.start,
+        instance.prices.clone(),
+        instance.budget.clone(),
+    );
+    let mut run = Run {
+        instance,
+        watch,
+        engine,
+        world,
+        now: instance.start,
+        arrived: 0,
+        ends: vec![None; instance.jobs.len()],
+        finished: 0,
+        power: Vec::new(),
+        plan_seconds: Vec::new(),
+        peak_committed: Watts::ZERO,
+        over_committed: Seconds::ZERO,
+        events: 0,
+        alerts: Vec::new(),
+    };
+    let began = (watch.seconds)();
+    run.to_the_end()?;
+    let wall = (watch.seconds)() - began;
+    Ok(run.outcome(policy, wall))
+}
+
+struct Run<'a> {
+    instance: &'a Instance,
+    watch: &'a Watch<'a>,
+    engine: Engine,
+    world: World,
+    now: Timestamp,
+    arrived: usize,
+    ends: Vec<Option<Timestamp>>,
+    finished: usize,
+    power: Vec<PowerSample>,
+    plan_seconds: Vec<f32>,
+    peak_committed: Watts,
+    over_committed: Seconds,
+    events: u64,
+    alerts: Vec<Alert>,
+}
+
+/// Alerts beyond this many are counted by nobody.
+const MOST_ALERTS: usize = 100;
+
+impl Run<'_> {
+    fn to_the_end(&mut self) -> Result<(), SimulationError> {
+        let jobs = self.instance.jobs.len();
+        let mut rounds: u64 = 0;
+        let mut fruitless = 0;
+        while self.finished < jobs {
+            let arrival = self.instance.jobs.get(self.arrived).map(|job| job.submit);
+            let happening = [arrival, self.world.next_event()].into_iter().flatten().min();
+            let clock = self.engine.poll_timeout();
+            let actions = self.engine.stats().actions;
+            match (happening, clock) {
+                // Everything that happens at an instant comes before the plan for it.
+                (Some(time), Some(due)) if time <= due => self.take_events(time)?,
+                (Some(time), None) => self.take_events(time)?,
+                (_, Some(due)) => self.plan(due)?,
+                (None, None) => break,
+            }
+            self.act()?;
+            let idle = arrival.is_none()
+                && self.engine.stats().actions == actions
+                && self.engine.state().held_jobs() == 0;
+            fruitless = if idle { fruitless + 1 } else { 0 };
+            if fruitless > PATIENCE {
+                break;
+            }
+            rounds += 1;
+            if rounds.is_multiple_of(ROUNDS_PER_REPORT) {
+                (self.watch.progress)(self.finished);
+            }
+        }
+        self.world.close(self.now);
+        (self.watch.progress)(self.finished);
+        Ok(())
+    }
+
+    /// Time goes on; what was committed until now is booked.
+    fn advance(&mut self, to: Timestamp) {
+        let to = to.max(self.now);
+        let committed = self.engine.state().held_committed();
+        if to > self.now {
+            self.peak_committed = self.peak_committed.max(committed);
+            let budget = self.world.meter().budget_at(self.now);
+            if budget.is_some_and(|budget| committed > budget + TOLERANCE) {
+                self.over_committed += to - self.now;
+            }
+            if self.watch.record {
+                let drawn = self.world.meter().drawn();
+                self.power.push(PowerSample { time: self.now, drawn, committed, budget });
+            }
+        }
+        self.now = to;
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), SimulationError> {
+        self.events += 1;
+        if let Event::Finished(job) = event {
+            self.ends[job.index()] = Some(self.now);
+            self.finished += 1;
+        }
+        self.engine
+            .handle(self.now, event)
+            .map_err(|source| SimulationError::Event { time: self.now, source })
+    }
+
+    fn take_events(&mut self, time: Timestamp) -> Result<(), SimulationError> {
+        self.advance(time);
+        while let Some(event) = self.world.poll_event(self.now) {
+            self.tell(event)?;
+        }
+        while let Some(job) = self.instance.jobs.get(self.arrived)
+            && job.submit <= self.now
+        {
+            self.arrived += 1;
+            self.world.submit(Arc::clone(job));
+            self.tell(Event::Submitted(Arc::clone(job)))?;
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, due: Timestamp) -> Result<(), SimulationError> {
+        self.advance(due);
+        let plans = self.engine.stats().plans;
+        let began = (self.watch.seconds)();
+        self.tell(Event::Clock)?;
+        if self.engine.stats().plans > plans {
+            self.plan_seconds.push(((self.watch.seconds)() - began) as f32);
+        }
+        while let Some(alert) = self.engine.poll_alert() {
+            if self.alerts.len() < MOST_ALERTS {
+                self.alerts.push(alert);
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self) -> Result<(), SimulationError> {
+        while let Some(action) = self.engine.poll_action() {
+            self.world.apply(self.now, &action);
+            while let Some(event) = self.world.poll_event(self.now) {
+                self.tell(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(mut self, policy: &str, wall: f64) -> Outcome {
+        if self.watch.record {
+            let drawn = self.world.meter().drawn();
+            let committed = self.engine.state().held_committed();
+            let budget = self.world.meter().budget_at(self.now);
+            self.power.push(PowerSample { time: self.now, drawn, committed, budget });
+        }
+        let jobs: Vec<JobOutcome> = self
+            .instance
+            .jobs
+            .iter()
+            .zip(&self.ends)
+            .enumerate()
+            .take(self.arrived)
+            .map(|(at, (job, end))| {
+                let id = JobId(at as u32);
+                let state = self.engine.state().job(id);
+                JobOutcome {
+                    job: Arc::clone(job),
+                    first_start: state.first_start,
+                    end: *end,
+                    restarts: state.restarts,
+                    gpu_seconds: state.attained(self.now),
+                    energy: self.world.job_energy(id),
+                    reason: state.reason,
+                }
+            })
+            .collect();
+        let mut summary = Summary::new(policy, self.instance, &jobs, self.now, &self.world);
+        summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
+        summary.set_timing(&mut self.plan_seconds, wall, self.events);
+        Outcome {
+            summary,
+            jobs,
+            power: self.power,
+            log: self.world.log().to_vec(),
+            alerts: self.alerts,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Physics read from a measurement file, so that a site simulates its own machines.
+//!
+//! Columns: `workload,gpu,nodes,gpus,global_batch,power_limit_w,samples,seconds,power_w`. Between
+//! measured points time and power are interpolated linearly in the logarithms, one axis after the
+//! other: power limit, batch, GPU count. Outside, the nearest point's time per sample is used.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::Read;
+use thiserror::Error;
+use wattline_core::units::{Seconds, Watts};
+
+use crate::step::Step;
+
+/// Why a file is not a measurement file.
+#[derive(Debug, Error)]
+pub enum MeasuredError {
+    /// Not a table with the right columns, or a field that is not a number.
+    #[error("{file}: {source}")]
+    Csv {
+        /// Which file.
+        file: String,
+        /// What is wrong; names the line.
+        source: csv::Error,
+    },
+    /// A value that cannot be.
+    #[error("{file}, line {line}: {field} is {value}, it must be finite and positive")]
+    Value {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// Which field.
+        field: &'static str,
+        /// What stands there.
+        value: f64,
+    },
+    /// No rows.
+    #[error("{file}: no measurements in it")]
+    Empty {
+        /// Which file.
+        file: String,
+    },
+}
+
+/// One row of a measurement file.
+#[derive(Clone, Debug, Deserialize)]
+struct Row {
+    workload: Box<str>,
+    gpu: Box<str>,
+    nodes: u32,
+    gpus: u32,
+    global_batch: f64,
+    power_limit_w: Option<f64>,
+    samples: f64,
+    seconds: f64,
+    power_w: Option<f64>,
+}
+
+/// All measurements of a file, by workload and GPU type.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    groups: BTreeMap<(Box<str>, Box<str>), Group>,
+}
+
+/// Measurements of one workload on one GPU type: by spread over nodes, by GPU count, by batch, by
+/// limit. All keys and values are logarithms but for the counts.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    one_node: BTreeMap<u32, ByBatch>,
+    several_nodes: BTreeMap<u32, ByBatch>,
+}
+
+type ByBatch = Vec<(f64, ByLimit)>;
+type ByLimit = Vec<(f64, LogStep)>;
+
+#[derive(Clone, Copy, Debug)]
+struct LogStep {
+    per_sample: f64,
+    power: Option<f64>,
+}
+
+impl Measured {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Names the file, the line and the field.
+    pub fn read(input: impl Read, file: &str) -> Result<Self, MeasuredError> {
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+        let wrong = |source| MeasuredError::Csv { file: file.to_owned(), source };
+        let mut rows: Vec<Row> = Vec::new();
+        let mut records = reader.deserialize::<Row>();
+        loop {
+            let line = records.reader().position().line();
+            let Some(row) = records.next() else { break };
+            let row = row.map_err(wrong)?;
+            let required = [
+                ("gpus", f64::from(row.gpus)),
+                ("nodes", f64::from(row.nodes)),
+                ("global_batch", row.global_batch),
+                ("samples", row.samples),
+                ("seconds", row.seconds),
+                ("power_limit_w", row.power_limit_w.unwrap_or(1.0)),
+                ("power_w", row.power_w.unwrap_or(1.0)),
+            ];
+            for (field, value) in required {
+                if !value.is_finite() || value <= 0.0 {
+                    return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
+                }
+            }
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            return Err(MeasuredError::Empty { file: file.to_owned() });
+        }
+        Ok(Self::from_rows(rows))
+    }
+
+    fn from_rows(rows: Vec<Row>) -> Self {
+        // Repeated readings of one configuration are averaged in the logarithm.
+        type Key = (Box<str>, Box<str>, bool, u32, u64, u64);
+        let mut sums: BTreeMap<Key, (f64, f64, f64, f64)> = BTreeMap::new();
+        for row in rows {
+            let limit = row.power_limit_w.unwrap_or(f64::MAX);
+            let key = (
+                row.workload,
+                row.gpu,
+                row.nodes > 1,
+                row.gpus,
+                row.global_batch.to_bits(),
+                limit.to_bits(),
+            );
+            let sum = sums.entry(key).or_default();
+            sum.0 += (row.seconds / row.samples).ln();
+            sum.1 += 1.0;
+            if let Some(power) = row.power_w {
+                sum.2 += power.ln();
+                sum.3 += 1.0;
+            }
+        }
+        let mut measured = Self::default();
+        for ((workload, gpu, spread, gpus, batch, limit), sum) in sums {
+            let group = measured.groups.entry((workload, gpu)).or_default();
+            let side = if spread { &mut group.several_nodes } else { &mut group.one_node };
+            let by_batch = side.entry(gpus).or_default();
+            let batch = f64::from_bits(batch).ln();
+            let step = LogStep {
+                per_sample: sum.0 / sum.1,
+                power: (sum.3 > 0.0).then(|| sum.2 / sum.3),
+            };
+            // Positive floats sort as their bits do, so keys arrive in rising order.
+            match by_batch.last_mut() {
+                Some((last, by_limit)) if *last == batch => {
+                    by_limit.push((f64::from_bits(limit).ln(), step));
+                }
+                _ => by_batch.push((batch, vec![(f64::from_bits(limit).ln(), step)])),
+            }
+        }
+        measured
+    }
+
+    /// Names of the workloads and GPU types in it.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.groups.keys().map(|(workload, gpu)| (&**workload, &**gpu))
+    }
+
+    /// A step, interpolated; `None` where the workload was never measured on that GPU type.
+    #[must_use]
+    pub fn step(
+        &self,
+        workload: &str,
+        gpu: &str,
+        (gpus, nodes): (u32, u32),
+        batch: u32,
+        limit: Watts,
+    ) -> Option<Step> {
+        let group = self.groups.get(&(workload.into(), gpu.into()))?;
+        let (mine, other) = if nodes > 1 {
+            (&group.several_nodes, &group.one_node)
+        } else {
+            (&group.one_node, &group.several_nodes)
+        };
+        let side = if mine.is_empty() { other } else { mine };
+        let (batch, limit) = (f64::from(batch).ln(), limit.get().ln());
+        let points: Vec<(f64, LogStep)> = side
+            .iter()
+            .map(|(count, by_batch)| {
+                let by_batch: Vec<(f64, LogStep)> =
+                    by_batch.iter().map(|(at, by_limit)| (*at, between(by_limit, limit))).collect();
+                (f64::from(*count).ln(), between(&by_batch, batch))
+            })
+            .collect();
+        let log = between(&points, f64::from(gpus).ln());
+        Some(Step {
+            time: Seconds::new((log.per_sample + batch).exp()),
+            power: log.power.map_or(Watts::ZERO, |power| Watts::new(power.exp())),
+        })
+    }
+}
+
+/// Linear between the neighbours, constant outside.
+fn between(points: &[(f64, LogStep)], at: f64) -> LogStep {
+    let next = points.partition_point(|(x, _)| *x < at);
+    match (next.checked_sub(1).map(|k| &points[k]), points.get(next)) {
+        (Some((x0, a)), Some((x1, b))) => {
+            let share = ((at - x0) / (x1 - x0)).clamp(0.0, 1.0);
+            let mix = |a: f64, b: f64| a + (b - a) * share;
+            LogStep {
+                per_sample: mix(a.per_sample, b.per_sample),
+                power: a.power.zip(b.power).map(|(a, b)| mix(a, b)),
+            }
+        }
+        (Some((_, only)), None) | (None, Some((_, only))) => *only,
+        (None, None) => LogStep { per_sample: 0.0, power: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str =
+        "workload,gpu,nodes,gpus,global_batch,power_limit_w,samples,seconds,power_w\n";
+
+    fn read(rows: &str) -> Result<Measured, MeasuredError> {
+        Measured::read(format!("{HEADER}{rows}").as_bytes(), "site.csv")
+    }
+
+    #[test]
+    fn measured_points_are_repeated_exactly_and_others_lie_between() {
+        let m = read("bert,x,1,1,8,200,8,1.0,150\nbert,x,1,1,32,200,32,2.0,180\n\
+                      bert,x,1,1,8,300,8,0.8,200\nbert,x,1,1,32,300,32,1.5,250\n\
+                      bert,x,1,4,32,300,32,0.5,230\n").unwrap();
+        let at = |gpus, batch, limit| m.step("bert", "x", (gpus, 1), batch, Watts::new(limit)).unwrap();
+        assert!((at(1, 8, 200.0).time.get() - 1.0).abs() < 1e-12);
+        assert!((at(1, 32, 300.0).power.get() - 250.0).abs() < 1e-9);
+        assert!((at(4, 32, 300.0).time.get() - 0.5).abs() < 1e-12);
+        let middle = at(1, 16, 250.0).time.get();
+        assert!(middle > 0.8 && middle < 2.0);
+        assert!(at(2, 32, 300.0).time.get() < 1.5 && at(2, 32, 300.0).time.get() > 0.5);
+        assert!(m.step("gpt", "x", (1, 1), 8, Watts::new(200.0)).is_none());
+    }
+
+    #[test]
+    fn errors_name_file_line_and_field() {
+        let message = |rows| read(rows).unwrap_err().to_string();
+        let bad = message("bert,x,1,1,8,200,8,NaN,150\n");
+        assert!(bad.contains("site.csv, line 2") && bad.contains("seconds"), "{bad}");
+        assert!(message("bert,x,1,1,8,200,8,-1,150\n").contains("seconds is -1"));
+        assert!(message("bert,x,1,one,8,200,8,1,150\n").contains("line: 2"));
+        assert!(message("").contains("no measurements"));
+        let missing = Measured::read("workload,gpu\na,b\n".as_bytes(), "f.csv").unwrap_err();
+        assert!(missing.to_string().contains("missing field"), "{missing}");
+    }
+}

@@ -1,0 +1,633 @@
+//! A cluster that runs jobs: takes actions in, tells what happened, draws power.
+//!
+//! Like the engine it is a state machine without input or output: [`World::apply`] takes an
+//! action, [`World::poll_event`] gives what has happened by a time, [`World::next_event`] says
+//! when to ask again. It knows the physics and nothing of policies or predictors.
+
+use crate::faults::{Faults, Stragglers};
+use crate::meter::{Meter, PowerSplit};
+use crate::noise::{gaussian, generator, hash};
+use crate::physics::Physics;
+use crate::queue::EventQueue;
+use rand_distr::Distribution;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wattline_core::Timestamp;
+use wattline_core::action::{Action, ActionKind};
+use wattline_core::calendar::Calendar;
+use wattline_core::cluster::{Cluster, NodeDraw};
+use wattline_core::engine::Event;
+use wattline_core::ids::{ActionId, JobId, NodeId};
+use wattline_core::job::{Job, Work, WorkRate};
+use wattline_core::placement::Placement;
+use wattline_core::power::NodePower;
+use wattline_core::predictor::Measurement;
+use wattline_core::prices::Prices;
+use wattline_core::units::{Joules, Seconds, Watts};
+
+/// How the world departs from the physics.
+#[derive(Clone, Debug, Default)]
+pub struct WorldConfig {
+    /// Seed of all randomness here.
+    pub seed: u64,
+    /// Standard deviation of the logarithm of each run's speed.
+    pub noise: f64,
+    /// Nodes that are slower than others.
+    pub stragglers: Option<Stragglers>,
+    /// Nodes that fail.
+    pub faults: Option<Faults>,
+    /// Share of actions that fail.
+    pub action_failures: f64,
+    /// Jobs save their state this often by themselves; only matters when nodes fail.
+    pub checkpoint_every: Option<Seconds>,
+    /// Report measurements at the end of each run, and this often during it.
+    pub measure_every: Option<Seconds>,
+    /// Keep a log of what ran where.
+    pub keep_log: bool,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LogEntry {
+    /// A job held GPUs.
+    Ran {
+        /// Which.
+        job: JobId,
+        /// What it held.
+        placement: Placement,
+        /// From when.
+        from: Timestamp,
+        /// Until when.
+        to: Timestamp,
+    },
+    /// A node slept.
+    Slept {
+        /// Which.
+        node: NodeId,
+        /// From when.
+        from: Timestamp,
+        /// Until when.
+        to: Timestamp,
+    },
+}
+
+enum Happening {
+    Finishes(JobId, u32),
+    Saved(JobId, u32),
+    Measured(JobId, u32),
+    Booted(NodeId, u32),
+    Asleep(NodeId, u32),
+    Fails(NodeId),
+    Repaired(NodeId),
+}
+
+struct WorldJob {
+    job: Arc<Job>,
+    /// Safe in a checkpoint.
+    done: Work,
+    run: Option<Box<Run>>,
+    /// Things to come that were foreseen in an earlier epoch no longer happen.
+    epoch: u32,
+    starts: u32,
+    energy: Joules,
+}
+
+/// A run of a job, with constant speed since `since`.
+struct Run {
+    placement: Placement,
+    started: Timestamp,
+    /// Work at `since`.
+    done: Work,
+    since: Timestamp,
+    rate: WorkRate,
+    /// What this run's luck and its nodes do to its speed.
+    luck: f64,
+    per_gpu: Watts,
+    /// Its part of the meter's reading, and since when.
+    power: Watts,
+    power_since: Timestamp,
+    measured: (Timestamp, Work),
+    saving: bool,
+}
+
+impl Run {
+    fn done_at(&self, now: Timestamp, all: Work) -> Work {
+        let done = self.done + self.rate * now.since(self.since);
+        Work(done.0.min(all.0))
+    }
+}
+
+struct WorldNode {
+    power: NodePower,
+    residents: Vec<(JobId, u32)>,
+    busy: u32,
+    split: PowerSplit,
+    epoch: u32,
+    slow: f64,
+    asleep_since: Timestamp,
+    failures: u32,
+}
+
+/// The emulated cluster.
+pub struct World {
+    cluster: Arc<Cluster>,
+    physics: Arc<Physics>,
+    config: WorldConfig,
+    jobs: Vec<WorldJob>,
+    nodes: Vec<WorldNode>,
+    to_come: EventQueue<Happening>,
+    events: VecDeque<Event>,
+    meter: Meter,
+    pue: f64,
+    log: Vec<LogEntry>,
+    happened: u64,
+}
+
+impl World {
+    /// A cluster with all nodes up and idle.
+    #[must_use]
+    pub fn new(
+        cluster: Arc<Cluster>,
+        physics: Arc<Physics>,
+        config: WorldConfig,
+        now: Timestamp,
+        prices: Prices,
+        budget: Option<Calendar<Watts>>,
+    ) -> Self {
+        let pue = prices.pue;
+        let nodes = cluster
+            .node_ids()
+            .map(|id| WorldNode {
+                power: NodePower::Up,
+                residents: Vec::new(),
+                busy: 0,
+                split: PowerSplit::default(),
+                epoch: 0,
+                slow: config.stragglers.map_or(1.0, |s| s.slowdown_of(config.seed, id)),
+                asleep_since: now,
+                failures: 0,
+            })
+            .collect();
+        let mut world = Self {
+            cluster,
+            physics,
+            config,
+            jobs: Vec::new(),
+            nodes,
+            to_come: EventQueue::default(),
+            events: VecDeque::new(),
+            meter: Meter::new(now, prices, budget),
+            pue,
+            log: Vec::new(),
+            happened: 0,
+        };
+        for id in world.cluster.node_ids() {
+            world.draw(now, id);
+            world.foresee_failure(now, id);
+        }
+        world
+    }
+
+    /// The meter.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// How many things have happened by themselves.
+    #[must_use]
+    pub fn happened(&self) -> u64 {
+        self.happened
+    }
+
+    /// Energy attributed to a job so far.
+    #[must_use]
+    pub fn job_energy(&self, id: JobId) -> Joules {
+        self.jobs[id.index()].energy
+    }
+
+    /// What ran where, if that is kept.
+    #[must_use]
+    pub fn log(&self) -> &[LogEntry] {
+        &self.log
+    }
+
+    /// The next job. Ids are given in the order in which jobs come, as the engine does.
+    pub fn submit(&mut self, job: Arc<Job>) -> JobId {
+        let id = JobId(self.jobs.len() as u32);
+        self.jobs.push(WorldJob {
+            job,
+            done: Work::ZERO,
+            run: None,
+            epoch: 0,
+            starts: 0,
+            energy: Joules::ZERO,
+        });
+        id
+    }
+
+    /// When something happens next, if nothing is done before.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Timestamp> {
+        self.to_come.next_time()
+    }
+
+    /// Something that has happened by `now`.
+    pub fn poll_event(&mut self, now: Timestamp) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let (time, happening) = self.to_come.pop_by(now)?;
+            self.happen(time, happening);
+        }
+    }
+
+    /// Ends the metering at `now`.
+    pub fn close(&mut self, now: Timestamp) {
+        self.meter.advance(now);
+        for id in 0..self.nodes.len() as u32 {
+            self.end_sleep(now, NodeId(id));
+        }
+    }
+
+    /// Carries an action out, or begins to.
+    pub fn apply(&mut self, now: Timestamp, action: &Action) {
+        if self.config.action_failures > 0.0 {
+            let luck = hash(self.config.seed, &[0xfa11, action.id.0]) as f64 / u64::MAX as f64;
+            if luck < self.config.action_failures {
+                self.events.push_back(Event::Failed { action: action.id });
+                return;
+            }
+        }
+        match &action.kind {
+            ActionKind::Start { job, placement } => self.start(now, *job, placement, action.id),
+            ActionKind::Stop { job } => self.stop(now, *job),
+            ActionKind::Limit { job, limit } => self.limit(now, *job, *limit, action.id),
+            ActionKind::Wake { node } => self.wake(now, *node, action.id),
+            ActionKind::Sleep { node } => self.sleep(now, *node, action.id),
+        }
+    }
+
+    fn start(&mut self, now: Timestamp, id: JobId, placement: &Placement, action: ActionId) {
+        let refuse = Event::Failed { action };
+        let up = |node: NodeId| self.nodes[node.index()].power == NodePower::Up;
+        let ready = placement.allocation.shares().all(|s| up(s.node));
+        let job = &self.jobs[id.index()];
+        let speed = self.physics.speed(&job.job, &placement.configuration);
+        let (Some(speed), true, true) = (speed, ready, job.run.is_none()) else {
+            self.events.push_back(refuse);
+            return;
+        };
+        let slowest = placement
+            .allocation
+            .shares()
+            .map(|s| self.nodes[s.node.index()].slow)
+            .fold(1.0, f64::max);
+        let mut luck = 1.0 / slowest;
+        if self.config.noise > 0.0 {
+            let key = [u64::from(id.0), u64::from(job.starts)];
+            luck *= (self.config.noise * gaussian(hash(self.config.seed, &key))).exp();
+        }
+        let job = &mut self.jobs[id.index()];
+        let load = if job.starts > 0 { job.job.restart.load } else { Seconds::ZERO };
+        job.starts += 1;
+        job.epoch += 1;
+        let rate = WorkRate(speed.rate.0 * luck);
+        let since = now + load;
+        job.run = Some(Box::new(Run {
+            placement: placement.clone(),
+            started: now,
+            done: job.done,
+            since,
+            rate,
+            luck,
+            per_gpu: speed.power,
+            power: Watts::ZERO,
+            power_since: now,
+            measured: (since, job.done),
+            saving: false,
+        }));
+        for share in placement.allocation.shares() {
+            let node = &mut self.nodes[share.node.index()];
+            node.residents.push((id, share.count()));
+            node.busy += share.count();
+        }
+        self.draw_job(now, id, placement);
+        self.foresee_finish(id);
+        if let Some(every) = self.config.measure_every {
+            self.to_come.push(since + every, Happening::Measured(id, self.epoch(id)));
+        }
+        self.events.push_back(Event::Started { job: id, action });
+    }
+
+    fn epoch(&self, id: JobId) -> u32 {
+        self.jobs[id.index()].epoch
+    }
+
+    fn foresee_finish(&mut self, id: JobId) {
+        let job = &self.jobs[id.index()];
+        if let Some(run) = &job.run {
+            let left = job.job.work - run.done;
+            self.to_come.push(run.since + left / run.rate, Happening::Finishes(id, job.epoch));
+        }
+    }
+
+    fn stop(&mut self, now: Timestamp, id: JobId) {
+        let job = &mut self.jobs[id.index()];
+        let all = job.job.work;
+        // A job that ended in the meantime has been reported as ended.
+        let Some(run) = &mut job.run else { return };
+        run.done = run.done_at(now, all);
+        run.since = now;
+        run.rate = WorkRate(0.0);
+        run.saving = true;
+        job.epoch += 1;
+        let save = job.job.restart.save;
+        if save > Seconds::ZERO {
+            let epoch = job.epoch;
+            self.to_come.push(now + save, Happening::Saved(id, epoch));
+        } else {
+            self.saved(now, id);
+        }
+    }
+
+    fn saved(&mut self, now: Timestamp, id: JobId) {
+        let job = &mut self.jobs[id.index()];
+        if let Some(run) = &job.run {
+            job.done = run.done;
+        }
+        self.leave(now, id);
+        let done = self.jobs[id.index()].done;
+        self.events.push_back(Event::Stopped { job: id, done });
+    }
+
+    fn limit(&mut self, now: Timestamp, id: JobId, limit: Watts, action: ActionId) {
+        let job = &mut self.jobs[id.index()];
+        let all = job.job.work;
+        let Some(run) = &mut job.run else {
+            self.events.push_back(Event::Failed { action });
+            return;
+        };
+        if !run.saving {
+            run.done = run.done_at(now, all);
+            run.since = run.since.max(now);
+            run.placement.configuration.power_limit = limit;
+            if let Some(speed) = self.physics.speed(&job.job, &run.placement.configuration) {
+                run.rate = WorkRate(speed.rate.0 * run.luck);
+                run.per_gpu = speed.power;
+            }
+            job.epoch += 1;
+            let placement = run.placement.clone();
+            self.draw_job(now, id, &placement);
+            self.foresee_finish(id);
+        }
+        self.events.push_back(Event::Limited { job: id, action });
+    }
+
+    fn wake(&mut self, now: Timestamp, id: NodeId, action: ActionId) {
+        if self.nodes[id.index()].power != NodePower::Asleep {
+            self.events.push_back(Event::Failed { action });
+            return;
+        }
+        self.end_sleep(now, id);
+        self.become_power(now, id, NodePower::Booting);
+        let epoch = self.nodes[id.index()].epoch;
+        let boot = self.cluster.node(id).boot_time;
+        self.to_come.push(now + boot, Happening::Booted(id, epoch));
+    }
+
+    fn sleep(&mut self, now: Timestamp, id: NodeId, action: ActionId) {
+        let node = &self.nodes[id.index()];
+        if node.power != NodePower::Up || node.busy > 0 {
+            self.events.push_back(Event::Failed { action });
+            return;
+        }
+        self.become_power(now, id, NodePower::FallingAsleep);
+        let epoch = self.nodes[id.index()].epoch;
+        let time = self.cluster.node(id).shutdown_time;
+        self.to_come.push(now + time, Happening::Asleep(id, epoch));
+    }
+
+    fn become_power(&mut self, now: Timestamp, id: NodeId, power: NodePower) {
+        let node = &mut self.nodes[id.index()];
+        node.power = power;
+        node.epoch += 1;
+        if power == NodePower::Asleep {
+            node.asleep_since = now;
+        }
+        self.draw(now, id);
+    }
+
+    fn end_sleep(&mut self, now: Timestamp, node: NodeId) {
+        let state = &self.nodes[node.index()];
+        if self.config.keep_log && state.power == NodePower::Asleep {
+            self.log.push(LogEntry::Slept { node, from: state.asleep_since, to: now });
+        }
+    }
+
+    fn happen(&mut self, now: Timestamp, happening: Happening) {
+        self.happened += 1;
+        match happening {
+            Happening::Finishes(id, epoch) if epoch == self.epoch(id) => {
+                self.jobs[id.index()].done = self.jobs[id.index()].job.work;
+                if let Some(run) = &mut self.jobs[id.index()].run {
+                    run.done = run.done_at(now, Work(f64::MAX));
+                    run.since = now;
+                }
+                self.leave(now, id);
+                self.events.push_back(Event::Finished(id));
+            }
+            Happening::Saved(id, epoch) if epoch == self.epoch(id) => self.saved(now, id),
+            Happening::Measured(id, epoch) if epoch == self.epoch(id) => {
+                self.measure(now, id);
+                if let Some(every) = self.config.measure_every {
+                    self.to_come.push(now + every, Happening::Measured(id, epoch));
+                }
+            }
+            Happening::Booted(id, epoch) if epoch == self.nodes[id.index()].epoch => {
+                self.become_power(now, id, NodePower::Up);
+                self.events.push_back(Event::NodeUp(id));
+            }
+            Happening::Asleep(id, epoch) if epoch == self.nodes[id.index()].epoch => {
+                self.become_power(now, id, NodePower::Asleep);
+                self.events.push_back(Event::NodeAsleep(id));
+            }
+            Happening::Fails(id) => self.fail(now, id),
+            Happening::Repaired(id) => {
+                self.become_power(now, id, NodePower::Up);
+                self.events.push_back(Event::NodeUp(id));
+                self.foresee_failure(now, id);
+            }
+            _ => {}
+        }
+    }
+
+    /// The job gives its GPUs back.
+    fn leave(&mut self, now: Timestamp, id: JobId) {
+        if self.config.measure_every.is_some() {
+            self.measure(now, id);
+        }
+        let job = &mut self.jobs[id.index()];
+        job.epoch += 1;
+        let Some(run) = job.run.take() else { return };
+        job.energy += run.power * now.since(run.power_since);
+        for share in run.placement.allocation.shares() {
+            let node = &mut self.nodes[share.node.index()];
+            node.residents.retain(|(job, _)| *job != id);
+            node.busy -= share.count();
+        }
+        self.draw_job(now, id, &run.placement);
+        if self.config.keep_log {
+            self.log.push(LogEntry::Ran {
+                job: id,
+                placement: run.placement,
+                from: run.started,
+                to: now,
+            });
+        }
+    }
+
+    fn measure(&mut self, now: Timestamp, id: JobId) {
+        let job = &mut self.jobs[id.index()];
+        let all = job.job.work;
+        let Some(run) = &mut job.run else { return };
+        let done = run.done_at(now, all);
+        let (since, before) = std::mem::replace(&mut run.measured, (now, done));
+        let seconds = now.since(since);
+        if seconds <= Seconds::ZERO || done <= before {
+            return;
+        }
+        self.events.push_back(Event::Progress { job: id, done });
+        self.events.push_back(Event::Measured(Measurement {
+            job: id,
+            workload: job.job.workload,
+            configuration: run.placement.configuration,
+            work: done - before,
+            seconds,
+            power: Some(run.per_gpu),
+        }));
+    }
+
+    fn foresee_failure(&mut self, now: Timestamp, id: NodeId) {
+        let Some(faults) = self.config.faults else { return };
+        let node = &self.nodes[id.index()];
+        let key = [0xdead, u64::from(id.0), u64::from(node.failures)];
+        let after = faults.distribution().sample(&mut generator(self.config.seed, &key));
+        self.to_come.push(now + Seconds::new(after), Happening::Fails(id));
+    }
+
+    /// A node that is up is lost with all that runs on it, back to the last checkpoint.
+    fn fail(&mut self, now: Timestamp, id: NodeId) {
+        self.nodes[id.index()].failures += 1;
+        if self.nodes[id.index()].power != NodePower::Up {
+            self.foresee_failure(now, id);
+            return;
+        }
+        let lost: Vec<JobId> = self.nodes[id.index()].residents.iter().map(|(j, _)| *j).collect();
+        for job in lost {
+            let all = self.jobs[job.index()].job.work;
+            if let (Some(every), Some(run)) =
+                (self.config.checkpoint_every, &self.jobs[job.index()].run)
+            {
+                let whole = (now.since(run.since) / every).floor();
+                self.jobs[job.index()].done = run.done_at(run.since + every * whole, all);
+            }
+            self.leave(now, job);
+            let done = self.jobs[job.index()].done;
+            self.events.push_back(Event::Stopped { job, done });
+        }
+        self.become_power(now, id, NodePower::Down);
+        self.events.push_back(Event::NodeLost(id));
+        if let Some(faults) = self.config.faults {
+            self.to_come.push(now + faults.repair, Happening::Repaired(id));
+        }
+    }
+
+    /// Brings the power of a job's nodes, and the job's own part of it, up to date.
+    fn draw_job(&mut self, now: Timestamp, id: JobId, placement: &Placement) {
+        for share in placement.allocation.shares() {
+            self.draw(now, share.node);
+        }
+        self.attribute(now, id);
+    }
+
+    /// Brings a node's power up to date.
+    fn draw(&mut self, now: Timestamp, id: NodeId) {
+        let split = self.split(id);
+        let node = &mut self.nodes[id.index()];
+        let old = std::mem::replace(&mut node.split, split);
+        self.meter.change(now, &old, &split);
+        // Where the node's power is not a sum over its GPUs, a neighbour changes everyone's part.
+        if let NodeDraw::ByBusyGpus(_) = &self.cluster.node(id).draw {
+            for at in 0..self.nodes[id.index()].residents.len() {
+                let job = self.nodes[id.index()].residents[at].0;
+                self.attribute(now, job);
+            }
+        }
+    }
+
+    fn split(&self, id: NodeId) -> PowerSplit {
+        let node = self.cluster.node(id);
+        let state = &self.nodes[id.index()];
+        let idle_gpu = self.cluster.gpu_type(node.gpu_type).idle;
+        let mut split = PowerSplit::default();
+        let mut pue = self.pue;
+        match (state.power, &node.draw) {
+            (NodePower::Down, _) => {}
+            (NodePower::Asleep, _) => split.sleep = node.sleep,
+            (NodePower::Booting, _) => split.boot = node.boot,
+            (power, NodeDraw::Additive { base }) => {
+                let idle = idle_gpu * f64::from(u32::from(node.gpus) - state.busy);
+                if power == NodePower::FallingAsleep {
+                    split.boot = *base + idle;
+                } else {
+                    split.base = *base;
+                    split.idle = idle;
+                    split.jobs = state
+                        .residents
+                        .iter()
+                        .filter_map(|(job, count)| {
+                            let run = self.jobs[job.index()].run.as_ref()?;
+                            Some(run.per_gpu * f64::from(*count))
+                        })
+                        .sum();
+                }
+            }
+            (_, NodeDraw::ByBusyGpus(table)) => {
+                let entry = table[state.busy as usize];
+                pue = entry.pue;
+                if state.busy > 0 {
+                    split.jobs = entry.watts;
+                } else {
+                    split.idle = entry.watts;
+                }
+            }
+        }
+        split.billed = split.drawn() * pue;
+        split
+    }
+
+    /// Settles a job's energy and recomputes its part of its nodes' power.
+    fn attribute(&mut self, now: Timestamp, id: JobId) {
+        let Some(run) = &self.jobs[id.index()].run else { return };
+        let power: Watts = run
+            .placement
+            .allocation
+            .shares()
+            .map(|share| match &self.cluster.node(share.node).draw {
+                NodeDraw::Additive { .. } => run.per_gpu * f64::from(share.count()),
+                NodeDraw::ByBusyGpus(_) => {
+                    let node = &self.nodes[share.node.index()];
+                    node.split.jobs * (f64::from(share.count()) / f64::from(node.busy.max(1)))
+                }
+            })
+            .sum();
+        let job = &mut self.jobs[id.index()];
+        if let Some(run) = &mut job.run {
+            job.energy += run.power * now.since(run.power_since);
+            run.power = power;
+            run.power_since = now;
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What can be typed.
+
+use crate::commands;
+use clap::{Parser, Subcommand};
+
+/// Energy-aware scheduling of deep-learning training on GPU clusters.
+///
+/// Start with `wattline compare --scenario demo --out out`.
+#[derive(Debug, Parser)]
+#[command(name = "wattline", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Simulate one policy and show how each job fared
+    Simulate(commands::simulate::Args),
+    /// Simulate several policies on the same work and compare what they cost
+    Compare(commands::compare::Args),
+    /// Look at, convert and generate traces
+    #[command(subcommand)]
+    Trace(commands::trace::Command),
+    /// Measure Wattline's own speed
+    #[command(subcommand)]
+    Bench(commands::bench::Command),
+    /// List policies and their options
+    Policies(commands::policies::Args),
+    /// Show or check a scenario with all its defaults
+    #[command(subcommand)]
+    Config(commands::config::Command),
+    /// Print a completion script for a shell
+    Completions(commands::completions::Args),
+    /// Print the manual, or write its pages to a folder
+    Man(commands::man::Args),
+}

@@ -1,0 +1,214 @@
+//! `wattline compare`: several policies on the same work.
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::progress::Progress;
+use crate::source::{self, Source};
+use anyhow::anyhow;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use wattline_sim::experiment;
+use wattline_sim::instance::Instance;
+use wattline_sim::metrics::Summary;
+use wattline_sim::simulation::{Outcome, SimulationError, Watch};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Policies, separated by commas; `wattline policies` lists them and their options
+    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
+    policies: Vec<String>,
+    /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Threads to run policies on [default: all]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print JSON (schema wattline.compare/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub(crate) struct Comparison<'a> {
+    pub(crate) schema: &'static str,
+    pub(crate) instance: InstanceSummary,
+    pub(crate) results: Vec<&'a Summary>,
+}
+
+/// What was simulated.
+#[derive(Serialize)]
+pub(crate) struct InstanceSummary {
+    name: String,
+    jobs: usize,
+    nodes: usize,
+    gpus: u32,
+    peak_power_w: f64,
+    offered_load: f64,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+impl InstanceSummary {
+    pub(crate) fn new(instance: &Instance) -> Self {
+        let load = instance.offered_load();
+        Self {
+            name: instance.name.clone(),
+            jobs: instance.jobs.len(),
+            nodes: instance.cluster.nodes().len(),
+            gpus: instance.cluster.total_gpus(),
+            peak_power_w: instance.cluster.peak_power().get(),
+            // All jobs at one instant are more load than any number says.
+            offered_load: if load.is_finite() { load } else { f64::MAX },
+            seed: instance.world.seed,
+            notes: instance.notes.clone(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let instance = args.source.instance()?;
+    if args.policies.is_empty() {
+        return Err(Failure::input(anyhow!("--policies names no policy")));
+    }
+    if let Some(out) = &args.out {
+        super::simulate::prepare_folder(out)?;
+    }
+    let outcomes = run_policies(&instance, &args.policies, args.out.is_some(), args.threads)?;
+    for note in &instance.notes {
+        output::note(note);
+    }
+    warn(&outcomes);
+    let comparison = Comparison {
+        schema: "wattline.compare/1",
+        instance: InstanceSummary::new(&instance),
+        results: outcomes.iter().map(|o| &o.summary).collect(),
+    };
+    if let Some(out) = &args.out {
+        super::simulate::write_results(out, &instance, &outcomes, &comparison)?;
+    }
+    if args.json {
+        output::json(&comparison)
+    } else {
+        output::text(&format!("{}\n{}", source::describe(&instance), table(&outcomes)))
+    }
+}
+
+/// Runs all policies, with a progress bar.
+pub(crate) fn run_policies(
+    instance: &Instance,
+    policies: &[String],
+    record: bool,
+    threads: Option<usize>,
+) -> Result<Vec<Outcome>> {
+    let progress = Progress::new(instance.jobs.len() * policies.len());
+    // Each run reports its own count; the bar shows the sum of what is new.
+    let lasts: Vec<AtomicUsize> = (0..=64).map(|_| AtomicUsize::new(0)).collect();
+    let seconds = || progress.seconds();
+    let report = |finished: usize| {
+        let slot = rayon_index() % lasts.len();
+        progress.advance(&lasts[slot], finished);
+    };
+    let watch = Watch { seconds: &seconds, progress: &report, record };
+    let run = || experiment::compare(instance, policies, &watch);
+    let outcomes = match threads {
+        None => run(),
+        Some(threads) => rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.clamp(1, 64))
+            .build()
+            .map_err(|error| Failure::Failed(error.into()))?
+            .install(run),
+    };
+    outcomes.map_err(|error| match error {
+        SimulationError::Policy(error) => Failure::input(error),
+        error @ SimulationError::Event { .. } => Failure::input(error),
+    })
+}
+
+fn rayon_index() -> usize {
+    rayon::current_thread_index().map_or(64, |index| index)
+}
+
+/// What went wrong in a run is said even when only the table is looked at.
+pub(crate) fn warn(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        let s = &outcome.summary;
+        if s.finished < s.jobs {
+            let reason = outcome
+                .jobs
+                .iter()
+                .find(|job| job.end.is_none())
+                .map_or_else(String::new, |job| {
+                    format!("; for example {}: {}", output::harmless(&job.job.name), job.reason)
+                });
+            output::note(&format!(
+                "warning: {}: {} of {} jobs never finish{reason}",
+                s.policy,
+                s.jobs - s.finished,
+                s.jobs
+            ));
+        }
+        if s.plans_refused > 0 {
+            output::note(&format!(
+                "warning: {}: the checker refused {} plans: {:?}",
+                s.policy,
+                s.plans_refused,
+                outcome.alerts.first()
+            ));
+        }
+        if s.budget_exceeded_s > 0.0 {
+            output::note(&format!(
+                "warning: {}: drew more than the budget for {:.1} s",
+                s.policy, s.budget_exceeded_s
+            ));
+        }
+    }
+}
+
+/// The table for people: one row per policy.
+pub(crate) fn table(outcomes: &[Outcome]) -> String {
+    let header = [
+        "policy",
+        "finished",
+        "total EUR",
+        "energy EUR",
+        "tardiness EUR",
+        "kWh",
+        "JCT mean",
+        "JCT p99",
+        "makespan",
+        "deadlines met",
+        "restarts",
+        "peak kW",
+        "over budget",
+        "plan ms p99",
+        "wall",
+    ];
+    let rows = outcomes
+        .iter()
+        .map(|outcome| {
+            let s = &outcome.summary;
+            vec![
+                s.policy.clone(),
+                format!("{}/{}", s.finished, s.jobs),
+                format!("{:.2}", s.total_cost),
+                format!("{:.2}", s.energy_cost),
+                format!("{:.2}", s.tardiness_cost),
+                format!("{:.1}", s.energy_kwh),
+                output::duration(s.jct_mean_s),
+                output::duration(s.jct_p99_s),
+                output::duration(s.makespan_s),
+                format!("{}/{}", s.deadlines_met, s.deadlines),
+                s.restarts.to_string(),
+                format!("{:.1}", s.peak_power_w / 1e3),
+                output::duration(s.budget_exceeded_s),
+                format!("{:.3}", s.plan_ms_p99),
+                output::duration(s.wall_s),
+            ]
+        })
+        .collect();
+    output::table(&header, rows)
+}

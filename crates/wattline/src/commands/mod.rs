@@ -1,0 +1,27 @@
+//! One file per subcommand.
+
+pub(crate) mod bench;
+pub(crate) mod compare;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod man;
+pub(crate) mod policies;
+pub(crate) mod simulate;
+pub(crate) mod trace;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Result;
+
+/// Does what was asked for.
+pub(crate) fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Trace(command) => trace::run(&command),
+        Command::Bench(command) => bench::run(&command),
+        Command::Policies(args) => policies::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}

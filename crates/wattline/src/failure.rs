@@ -1,0 +1,54 @@
+//! How a command ends when it does not succeed.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why, and whose fault it is.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A wrong call or bad input: exit code 2.
+    Input(anyhow::Error),
+    /// Something that should have worked: exit code 1.
+    Failed(anyhow::Error),
+    /// Nobody reads what is printed any more: no failure at all.
+    NobodyReads,
+}
+
+impl Failure {
+    /// Bad input.
+    pub(crate) fn input(error: impl Into<anyhow::Error>) -> Self {
+        Self::Input(error.into())
+    }
+
+    /// Says what happened and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (error, code) = match self {
+            Self::Input(error) => (error, 2),
+            Self::Failed(error) => (error, 1),
+            Self::NobodyReads => return ExitCode::SUCCESS,
+        };
+        // Nothing more can be done if standard error is closed.
+        let _ = writeln!(io::stderr(), "error: {error:#}");
+        ExitCode::from(code)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::NobodyReads;
+        }
+        Self::Failed(error.into())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        if error.io_error_kind() == Some(io::ErrorKind::BrokenPipe) {
+            return Self::NobodyReads;
+        }
+        Self::Failed(error.into())
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
