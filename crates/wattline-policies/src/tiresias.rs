@@ -52,8 +52,9 @@ struct Tiresias {
     free: FreeGpus,
     /// Jobs planned to run, by rank: the last gives way first.
     running: BTreeSet<(Rank, JobId)>,
-    /// When a running job reaches its queue's boundary.
+    /// When a job that runs, or still holds GPUs, reaches its queue's boundary; at the earliest.
     crossings: BTreeSet<(Timestamp, JobId)>,
+    crosses_at: Vec<Option<Timestamp>>,
     capped: BTreeSet<JobId>,
     known: Vec<Option<Running>>,
     nodes: Vec<OnNode>,
@@ -63,7 +64,6 @@ struct Tiresias {
 #[derive(Clone, Debug)]
 struct Running {
     rank: Rank,
-    crossing: Option<Timestamp>,
     placement: Placement,
 }
 
@@ -88,6 +88,7 @@ pub(crate) fn tiresias(options: TiresiasOptions) -> Box<dyn Policy> {
         free: FreeGpus::default(),
         running: BTreeSet::new(),
         crossings: BTreeSet::new(),
+        crosses_at: Vec::new(),
         capped: BTreeSet::new(),
         known: Vec::new(),
         nodes: Vec::new(),
@@ -110,12 +111,32 @@ impl Tiresias {
         (queue as u64) << QUEUE_SHIFT | new | (rank_of_time(time) >> 5)
     }
 
-    /// When the job will have crossed into the next queue if it goes on running.
-    fn crossing(&self, view: &ClusterView<'_>, job: &JobState, gpus: u32) -> Option<Timestamp> {
+    /// When the job will have crossed into the next queue if it goes on holding GPUs. One that is
+    /// being stopped does so too, while it writes its checkpoint.
+    fn crossing(
+        &self,
+        view: &ClusterView<'_>,
+        job: &JobState,
+        planned: Option<&Placement>,
+    ) -> Option<Timestamp> {
+        let placements = planned.into_iter().chain(&job.held);
+        let gpus = placements.map(|p| p.configuration.gpus).max()?;
         let attained = job.attained(view.now) + SLACK;
         let next = self.options.thresholds.iter().find(|t| **t > attained)?;
         let micros = ((next - attained) / f64::from(gpus) * 1e6).ceil().max(1.0);
         Some(Timestamp::from_micros(view.now.micros() + micros as i64))
+    }
+
+    fn set_crossing(&mut self, id: JobId, at: Option<Timestamp>) {
+        if self.crosses_at.len() <= id.index() {
+            self.crosses_at.resize(id.index() + 1, None);
+        }
+        if let Some(old) = std::mem::replace(&mut self.crosses_at[id.index()], at) {
+            self.crossings.remove(&(old, id));
+        }
+        if let Some(at) = at {
+            self.crossings.insert((at, id));
+        }
     }
 
     fn sync(&mut self, view: &ClusterView<'_>) {
@@ -124,6 +145,7 @@ impl Tiresias {
                 self.waiting = WaitingJobs::default();
                 self.running.clear();
                 self.crossings.clear();
+                self.crosses_at.clear();
                 self.capped.clear();
                 self.known.clear();
                 self.nodes = vec![OnNode::default(); view.state.cluster().nodes().len()];
@@ -154,6 +176,7 @@ impl Tiresias {
         let rank = self.rank(view, job);
         let waits = job.is_waiting() && !view.state.menu(job.menu).is_empty();
         self.waiting.set(id, waits.then_some((job.menu, rank)));
+        self.set_crossing(id, self.crossing(view, job, None));
         if let Some(placement) = &job.planned {
             self.remember_running(view, id, rank, placement.clone());
         }
@@ -166,16 +189,13 @@ impl Tiresias {
         rank: Rank,
         placement: Placement,
     ) {
-        let crossing = self.crossing(view, view.state.job(id), placement.configuration.gpus);
+        self.set_crossing(id, self.crossing(view, view.state.job(id), Some(&placement)));
         for share in placement.allocation.shares() {
             let node = &mut self.nodes[share.node.index()];
             node.gpus[queue_of(rank)] += share.count();
             node.jobs.push(id);
         }
         self.running.insert((rank, id));
-        if let Some(time) = crossing {
-            self.crossings.insert((time, id));
-        }
         let card = view.state.cluster().gpu_type(placement.configuration.gpu_type);
         if placement.configuration.power_limit < card.default_limit {
             self.capped.insert(id);
@@ -183,16 +203,13 @@ impl Tiresias {
         if self.known.len() <= id.index() {
             self.known.resize_with(id.index() + 1, || None);
         }
-        self.known[id.index()] = Some(Running { rank, crossing, placement });
+        self.known[id.index()] = Some(Running { rank, placement });
     }
 
     fn forget_running(&mut self, id: JobId) -> Option<Running> {
         let running = self.known.get_mut(id.index())?.take()?;
         self.running.remove(&(running.rank, id));
         self.capped.remove(&id);
-        if let Some(time) = running.crossing {
-            self.crossings.remove(&(time, id));
-        }
         for share in running.placement.allocation.shares() {
             let node = &mut self.nodes[share.node.index()];
             node.gpus[queue_of(running.rank)] -= share.count();
@@ -225,23 +242,48 @@ impl Tiresias {
         // Jobs that give way bring menus that nobody waited with before.
         self.blocked.clear();
         self.blocked.resize(view.state.menu_count(), false);
-        while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
-            let choices = Self::choices(view, id);
-            let started = self.start_on_free(view, draft, id, rank, &choices)
-                || self.start_on_others(view, draft, id, rank, &choices);
-            if !started {
-                self.blocked[menu.index()] = true;
+        loop {
+            let mut started = false;
+            while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
+                let choices = Self::choices(view, id);
+                if self.start_on_free(view, draft, id, rank, &choices) {
+                    started = true;
+                } else if self.start_on_others(view, draft, id, rank, &choices) {
+                    // Those who gave way may have left more than was needed.
+                    self.blocked.fill(false);
+                } else {
+                    self.blocked[menu.index()] = true;
+                }
             }
+            self.blocked.fill(false);
+            // Under a budget a job that found no watts may find some after others started: where
+            // the best fit is taken by then, another node is, and nodes may have gone to sleep.
+            let again = started && view.budget.is_some();
+            if !again && !self.start_one_at_any_limit(view, draft) {
+                return;
+            }
+            self.blocked.fill(false);
         }
-        if self.running.is_empty()
-            && view.budget.is_some()
-            && let Some((rank, id, _)) = self.waiting.first(&[])
-        {
+    }
+
+    /// Where nothing runs for want of watts: see [`start_at_any_limit`].
+    fn start_one_at_any_limit(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+    ) -> bool {
+        if !self.running.is_empty() || view.budget.is_none() {
+            return false;
+        }
+        while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
             let choices = Self::choices(view, id);
             if let Some(found) = start_at_any_limit(view, draft, &mut self.free, &choices) {
                 self.start(view, draft, id, rank, found.choice, found.place);
+                return true;
             }
+            self.blocked[menu.index()] = true;
         }
+        false
     }
 
     fn start_on_free(
@@ -409,7 +451,11 @@ impl Policy for Tiresias {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         self.sync(view);
         let mut draft = Draft::new(view);
-        raise_limits(view, &mut draft, &mut self.capped);
+        for (id, limit) in raise_limits(view, &mut draft, &mut self.capped) {
+            if let Some(Some(running)) = self.known.get_mut(id.index()) {
+                running.placement.configuration.power_limit = limit;
+            }
+        }
         self.schedule(view, &mut draft);
         draft.explain_new(&self.free);
         draft.plan().revisit = self.crossings.first().map(|(time, _)| *time);

@@ -69,7 +69,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 6))]
+    #![proptest_config(cases(256, 6))]
 
     #[test]
     fn planning_again_at_the_same_instant_changes_nothing(scenario in scenario(ANYTHING)) {

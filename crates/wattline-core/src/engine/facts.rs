@@ -232,6 +232,15 @@ impl Engine {
         if node.power == power {
             return;
         }
+        // News from before the node was told to wake, or to sleep. What it was told counts until
+        // it is confirmed or has failed.
+        let outdated = matches!(
+            (node.power, power),
+            (NodePower::Booting, NodePower::Asleep) | (NodePower::FallingAsleep, NodePower::Up)
+        );
+        if outdated && node.in_flight.is_some() {
+            return;
+        }
         if let Some(action) = node.in_flight.take() {
             self.in_flight.remove(&action);
         }
@@ -300,7 +309,10 @@ impl Engine {
                     InFlight::Start(_) => {
                         self.state.release(id);
                         self.state.job_mut(id).phase = Phase::Waiting;
-                        if give_up {
+                        if self.state.job(id).cancelled {
+                            // It was only waited for because it might have started.
+                            self.state.finish(id);
+                        } else if give_up {
                             self.unplan(now, id, Reason::StartFailed);
                             let until = now + self.config.hold_off;
                             self.state.job_mut(id).phase = Phase::Held(until);
@@ -359,6 +371,12 @@ impl Engine {
     fn plan_as_held(&mut self, now: Timestamp, id: JobId) {
         let held = self.state.job(id).held.clone();
         self.state.job_mut(id).attempts = 0;
+        // Nobody wants a cancelled job, or one on a lost node, to stay: these are tried for ever.
+        let down = |node: NodeId| self.state.node(node).power == NodePower::Down;
+        let lost = held.as_ref().is_some_and(|h| h.allocation.shares().any(|s| down(s.node)));
+        if self.state.job(id).cancelled || lost {
+            return;
+        }
         // What is held may be planned for another job by now; that one must be planned again.
         if let Some(held) = &held {
             for share in held.allocation.shares() {

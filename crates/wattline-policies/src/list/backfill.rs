@@ -9,7 +9,7 @@ use crate::placing::{Choice, Draft, FreeGpus, choices};
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::WorkRate;
-use wattline_core::placement::{Allocation, Share};
+use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
@@ -21,19 +21,38 @@ use wattline_core::units::Seconds;
 const SHORTEST: Seconds = Seconds::new(1.0);
 
 impl ListPolicy {
-    /// Walks the first `depth` waiting jobs in order.
+    /// Walks the first `depth` waiting jobs in order, until none of them can start: each start
+    /// lets another job in among the first, and may move a reservation.
     pub(super) fn backfill(
         &mut self,
         view: &ClusterView<'_>,
         draft: &mut Draft<'_, '_>,
         depth: usize,
     ) {
+        let mut started = Vec::new();
+        loop {
+            let before = started.len();
+            self.walk(view, draft, depth, &mut started);
+            if started.len() == before {
+                let Some(one) = self.start_one_at_any_limit(view, draft) else { return };
+                started.push(one);
+            }
+        }
+    }
+
+    fn walk(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+        depth: usize,
+        started: &mut Vec<(JobId, Placement)>,
+    ) {
         let order: Vec<JobId> = self.waiting.in_order().take(depth).collect();
         if order.is_empty() {
             return;
         }
         let cluster = view.state.cluster();
-        let mut timeline = Timeline::new(view, &self.free);
+        let mut timeline = Timeline::new(view, &self.free, started);
         let mut someone_waits = false;
         for id in order {
             let job = view.state.job(id);
@@ -43,47 +62,38 @@ impl ListPolicy {
                 choice.time = choice.time.max(SHORTEST);
             }
             let now = tried.iter().find_map(|choice| {
-                let (start, nodes) = timeline.earliest(cluster, choice.shape, choice.time)?;
+                let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
                 if start > view.now {
                     return None;
                 }
-                let place = allocation(&self.free, cluster, choice.shape, &nodes);
+                let place = allocation(&self.free, &counts);
                 draft.can_start(&place, choice.limit).then_some((*choice, place))
             });
-            let later = || {
-                tried
-                    .iter()
-                    .filter_map(|choice| {
-                        let (start, nodes) = timeline.earliest(cluster, choice.shape, choice.time)?;
-                        Some((start + choice.time, start, *choice, nodes))
-                    })
-                    .min_by_key(|(end, start, ..)| (*end, *start))
-            };
-            match now {
-                Some((choice, place)) => {
-                    timeline.reserve(&shares(&place), view.now, view.now + choice.time);
-                    let reason = if someone_waits { Reason::Backfilled } else { choice.reason };
-                    self.choices = tried;
-                    self.start(draft, id, Choice { reason, ..choice }, place);
-                }
-                None => {
-                    if let Some((end, start, choice, nodes)) = later() {
-                        let place = counts(cluster, choice.shape, &nodes);
-                        timeline.reserve(&place, start, end);
-                        if job.reason == Reason::Arrived {
-                            draft.explain(id, Reason::Reserved { at: start });
-                        }
+            if let Some((choice, place)) = now {
+                let reason = if someone_waits { Reason::Backfilled } else { choice.reason };
+                let placement = self.start(draft, id, Choice { reason, ..choice }, place);
+                timeline.reserve(&counts(&placement), view.now, ends(view, id, &placement));
+                started.push((id, placement));
+            } else {
+                let later = tried.iter().filter_map(|choice| {
+                    let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
+                    Some((start + choice.time, start, counts))
+                });
+                if let Some((end, start, counts)) = later.min_by_key(|(end, start, _)| (*end, *start)) {
+                    timeline.reserve(&counts, start, end);
+                    if job.reason == Reason::Arrived {
+                        draft.explain(id, Reason::Reserved { at: start });
                     }
-                    someone_waits = true;
-                    self.choices = tried;
                 }
+                someone_waits = true;
             }
-        }
-        if self.running.is_empty() && view.budget.is_some() {
-            self.start_one_at_any_limit(view, draft);
+            self.choices = tried;
         }
     }
 }
+
+/// So many GPUs of these nodes.
+type Counts = Vec<(NodeId, u32)>;
 
 /// Free GPUs of every node from now on.
 struct Timeline {
@@ -92,26 +102,32 @@ struct Timeline {
 }
 
 impl Timeline {
-    fn new(view: &ClusterView<'_>, free: &FreeGpus) -> Self {
-        let nodes = view
-            .state
-            .cluster()
+    /// With the jobs that are planned, and those that are `started` by the plan in the making.
+    fn new(view: &ClusterView<'_>, free: &FreeGpus, started: &[(JobId, Placement)]) -> Self {
+        let cluster = view.state.cluster();
+        let mut ended: Vec<Vec<(Timestamp, u32)>> = vec![Vec::new(); cluster.nodes().len()];
+        for node in cluster.node_ids() {
+            for resident in view.state.node(node).planned.iter() {
+                let Some(placement) = &view.state.job(resident.job).planned else { continue };
+                let end = ends(view, resident.job, placement);
+                ended[node.index()].push((end, resident.mask.count_ones()));
+            }
+        }
+        for (job, placement) in started {
+            for (node, gpus) in counts(placement) {
+                ended[node.index()].push((ends(view, *job, placement), gpus));
+            }
+        }
+        let nodes = cluster
             .node_ids()
-            .map(|id| {
-                let node = view.state.node(id);
-                let usable = node.power != NodePower::Down;
-                let mut steps = vec![(view.now, if usable { free.free_on(id) } else { 0 })];
-                let mut ends: Vec<(Timestamp, u32)> = node
-                    .planned
-                    .iter()
-                    .map(|r| (predicted_end(view, r.job), r.mask.count_ones()))
-                    .collect();
-                ends.sort_unstable();
-                let mut count = steps[0].1;
-                for (end, gpus) in ends {
+            .zip(ended)
+            .map(|(id, mut ended)| {
+                let usable = view.state.node(id).power != NodePower::Down;
+                let mut count = if usable { free.free_on(id) } else { 0 };
+                let mut steps = vec![(view.now, count)];
+                ended.sort_unstable();
+                for (end, gpus) in ended {
                     count += gpus;
-                    // A job that should be over by now still holds its GPUs.
-                    let end = end.max(view.now + SHORTEST);
                     steps.push((end, count));
                 }
                 steps
@@ -121,35 +137,57 @@ impl Timeline {
     }
 
     /// The earliest time at which a shape fits for that long, and where.
-    fn earliest(&self, cluster: &Cluster, shape: Shape, time: Seconds) -> Option<(Timestamp, Vec<NodeId>)> {
+    fn earliest(&self, cluster: &Cluster, shape: Shape, time: Seconds) -> Option<(Timestamp, Counts)> {
         let of_type = || cluster.node_ids().filter(|n| cluster.node(*n).gpu_type == shape.gpu_type);
-        let largest = cluster.largest_node(shape.gpu_type);
-        if shape.gpus <= largest {
+        if shape.gpus <= cluster.largest_node(shape.gpu_type) {
             return of_type()
                 .filter_map(|node| {
                     let start = self.earliest_on(node, shape.gpus, time)?;
                     Some((start, self.free_at(node, start), node))
                 })
                 .min()
-                .map(|(start, _, node)| (start, vec![node]));
+                .map(|(start, _, node)| (start, vec![(node, shape.gpus)]));
         }
-        // Whole nodes: try the times at which one of them becomes free.
-        let wanted = shape.gpus.div_ceil(largest) as usize;
-        let whole: Vec<NodeId> =
-            of_type().filter(|n| u32::from(cluster.node(*n).gpus) == largest).collect();
+        let mut largest_first: Vec<NodeId> = of_type().collect();
+        largest_first.sort_by_key(|n| std::cmp::Reverse(cluster.node(*n).gpus));
+        // Try the times at which one of them becomes free.
         let mut times: Vec<Timestamp> =
-            whole.iter().flat_map(|n| self.nodes[n.index()].iter().map(|s| s.0)).collect();
+            largest_first.iter().flat_map(|n| self.nodes[n.index()].iter().map(|s| s.0)).collect();
         times.sort_unstable();
         times.dedup();
         times.into_iter().find_map(|start| {
-            let free: Vec<NodeId> = whole
-                .iter()
-                .copied()
-                .filter(|node| self.is_free(*node, largest, start, start + time))
-                .take(wanted)
-                .collect();
-            (free.len() == wanted).then_some((start, free))
+            let counts = self.over_nodes(cluster, &largest_first, shape.gpus, start, start + time)?;
+            Some((start, counts))
         })
+    }
+
+    /// Whole nodes, and the rest on a part of one more, as [`FreeGpus::place`] has it.
+    fn over_nodes(
+        &self,
+        cluster: &Cluster,
+        largest_first: &[NodeId],
+        gpus: u32,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Option<Counts> {
+        let mut left = gpus;
+        let mut counts = Counts::new();
+        for node in largest_first {
+            let size = u32::from(cluster.node(*node).gpus);
+            if size <= left && self.is_free(*node, size, from, to) {
+                left -= size;
+                counts.push((*node, size));
+            }
+        }
+        if left > 0 {
+            let rest = largest_first
+                .iter()
+                .filter(|node| counts.iter().all(|(whole, _)| whole != *node))
+                .filter(|node| self.is_free(**node, left, from, to))
+                .min_by_key(|node| (self.free_at(**node, from), **node))?;
+            counts.push((*rest, left));
+        }
+        Some(counts)
     }
 
     fn earliest_on(&self, node: NodeId, gpus: u32, time: Seconds) -> Option<Timestamp> {
@@ -188,39 +226,24 @@ impl Timeline {
     }
 }
 
-fn predicted_end(view: &ClusterView<'_>, id: JobId) -> Timestamp {
+/// When a job that is planned so should be over; never now, for it still holds its GPUs.
+fn ends(view: &ClusterView<'_>, id: JobId, placement: &Placement) -> Timestamp {
     let job = view.state.job(id);
-    let rate = if job.progress.rate.0 > 0.0 {
-        job.progress.rate
+    let time = if job.progress.rate.0 > 0.0 {
+        job.remaining(view.now) / job.progress.rate
     } else {
-        job.planned
-            .as_ref()
-            .and_then(|p| view.predictor.predict(&job.job, &p.configuration))
-            .map_or(WorkRate(0.0), |p| p.rate)
+        let predicted = view.predictor.predict(&job.job, &placement.configuration);
+        let rate = predicted.map_or(WorkRate(0.0), |p| p.rate);
+        job.remaining(view.now) / rate + job.load_time()
     };
-    let time = job.remaining(view.now) / rate;
-    if time.is_finite() { view.now.max(job.progress.as_of) + time } else { Timestamp::FAR_FUTURE }
+    let end = view.now.max(job.progress.as_of) + time;
+    if time.is_finite() { end.max(view.now + SHORTEST) } else { Timestamp::FAR_FUTURE }
 }
 
-/// How many GPUs of each node: whole nodes, and the rest on the last.
-fn counts(cluster: &Cluster, shape: Shape, nodes: &[NodeId]) -> Vec<(NodeId, u32)> {
-    let mut left = shape.gpus;
-    nodes
-        .iter()
-        .map(|node| {
-            let here = left.min(cluster.node(*node).gpus.into());
-            left -= here;
-            (*node, here)
-        })
-        .collect()
+fn counts(placement: &Placement) -> Counts {
+    placement.allocation.shares().map(|share| (share.node, share.count())).collect()
 }
 
-fn allocation(free: &FreeGpus, cluster: &Cluster, shape: Shape, nodes: &[NodeId]) -> Allocation {
-    let shares: Vec<Share> =
-        counts(cluster, shape, nodes).into_iter().map(|(node, n)| free.part_of(node, n)).collect();
-    Allocation::over(shares.into())
-}
-
-fn shares(place: &Allocation) -> Vec<(NodeId, u32)> {
-    place.shares().map(|share| (share.node, share.count())).collect()
+fn allocation(free: &FreeGpus, counts: &Counts) -> Allocation {
+    Allocation::over(counts.iter().map(|(node, gpus)| free.part_of(*node, *gpus)).collect())
 }

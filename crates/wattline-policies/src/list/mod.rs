@@ -17,7 +17,7 @@ use crate::placing::{Choice, Draft, FreeGpus, choices, raise_limits, start_at_an
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, MenuId, NodeId};
 use wattline_core::job::Job;
-use wattline_core::placement::Allocation;
+use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::{Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView, Policy};
 use wattline_core::power::NodePower;
@@ -138,16 +138,28 @@ impl ListPolicy {
 
     /// Starts what fits, in order.
     fn start_jobs(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
-        self.blocked.clear();
-        self.blocked.resize(self.waiting.menu_count(), false);
-        while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
-            if !self.start_first_that_fits(view, draft, id, menu) {
-                self.blocked[menu.index()] = true;
+        loop {
+            self.unblock();
+            let mut started = false;
+            while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
+                if self.start_first_that_fits(view, draft, id, menu) {
+                    started = true;
+                } else {
+                    self.blocked[menu.index()] = true;
+                }
+            }
+            // Under a budget a job that found no watts may find some after others started: where
+            // the best fit is taken by then, another node is, and nodes may have gone to sleep.
+            let again = started && view.budget.is_some();
+            if !again && self.start_one_at_any_limit(view, draft).is_none() {
+                return;
             }
         }
-        if self.running.is_empty() && view.budget.is_some() {
-            self.start_one_at_any_limit(view, draft);
-        }
+    }
+
+    fn unblock(&mut self) {
+        self.blocked.clear();
+        self.blocked.resize(self.waiting.menu_count(), false);
     }
 
     fn start_first_that_fits(
@@ -176,7 +188,13 @@ impl ListPolicy {
         true
     }
 
-    fn start(&mut self, draft: &mut Draft<'_, '_>, id: JobId, choice: Choice, on: Allocation) {
+    fn start(
+        &mut self,
+        draft: &mut Draft<'_, '_>,
+        id: JobId,
+        choice: Choice,
+        on: Allocation,
+    ) -> Placement {
         for share in on.shares() {
             if self.free.is_asleep(share.node) {
                 draft.node_target(share.node, Target::Up, Reason::NodeNeeded);
@@ -186,38 +204,55 @@ impl ListPolicy {
         self.free.take(&on);
         self.waiting.set(id, None);
         self.running.insert(id);
-        draft.start(id, choice.placed(on), choice.reason);
+        let placement = choice.placed(on);
+        draft.start(id, placement.clone(), choice.reason);
+        placement
     }
 
-    /// See [`start_at_any_limit`].
-    fn start_one_at_any_limit(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
-        let Some((_, id, _)) = self.waiting.first(&[]) else { return };
-        let mut tried = std::mem::take(&mut self.choices);
-        choices(view, view.state.job(id), &mut tried);
-        if let Some(found) = start_at_any_limit(view, draft, &mut self.free, &tried) {
+    /// Where nothing runs for want of watts: see [`start_at_any_limit`]. Says what was started.
+    fn start_one_at_any_limit(
+        &mut self,
+        view: &ClusterView<'_>,
+        draft: &mut Draft<'_, '_>,
+    ) -> Option<(JobId, Placement)> {
+        if !self.running.is_empty() || view.budget.is_none() {
+            return None;
+        }
+        self.unblock();
+        while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
+            let mut tried = std::mem::take(&mut self.choices);
+            choices(view, view.state.job(id), &mut tried);
+            let found = start_at_any_limit(view, draft, &mut self.free, &tried);
+            self.choices = tried;
+            let Some(found) = found else {
+                self.blocked[menu.index()] = true;
+                continue;
+            };
             for node in found.asleep {
                 self.set_idle(node, None);
             }
             let card = view.state.cluster().gpu_type(found.choice.shape.gpu_type);
             member(&mut self.capped, id, found.choice.limit < card.default_limit);
-            self.start(draft, id, found.choice, found.place);
+            return Some((id, self.start(draft, id, found.choice, found.place)));
         }
-        self.choices = tried;
+        None
     }
 
-    /// Nodes that were idle for long enough sleep; says when the next one will have been.
+    /// Nodes that were idle for long enough sleep.
     fn put_to_sleep(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
-        let Some(after) = self.options.sleep_after else { return };
-        while let Some((since, node)) = self.idle.first().copied() {
-            let at = since + after;
-            if at > view.now {
-                draft.plan().revisit = Some(at);
-                return;
-            }
+        while let Some((at, node)) = self.next_to_sleep()
+            && at <= view.now
+        {
             self.set_idle(node, None);
             self.free.sleep(node);
             draft.node_target(node, Target::Asleep, Reason::NodeIdle);
         }
+    }
+
+    /// The node that will next have been idle for long enough, and when.
+    fn next_to_sleep(&self) -> Option<(Timestamp, NodeId)> {
+        let (since, node) = self.idle.first()?;
+        Some((*since + self.options.sleep_after?, *node))
     }
 }
 
@@ -229,14 +264,16 @@ impl Policy for ListPolicy {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         self.sync(view);
         let mut draft = Draft::new(view);
+        // First of all, so that the watts it frees can be used at once.
+        self.put_to_sleep(view, &mut draft);
         raise_limits(view, &mut draft, &mut self.capped);
         if let Some(depth) = self.options.backfill {
             self.backfill(view, &mut draft, depth);
         } else {
             self.start_jobs(view, &mut draft);
         }
-        self.put_to_sleep(view, &mut draft);
         draft.explain_new(&self.free);
+        draft.plan().revisit = self.next_to_sleep().map(|(at, _)| at);
         draft.finish()
     }
 }

@@ -32,6 +32,11 @@ impl<'v, 'a> Draft<'v, 'a> {
         }
     }
 
+    /// The same watts, to try something out on.
+    pub(crate) fn trial(&self) -> Self {
+        Self { committed: self.committed, nodes: self.nodes.clone(), ..Self::new(self.view) }
+    }
+
     pub(crate) fn finish(self) -> Plan {
         self.plan
     }
@@ -85,13 +90,7 @@ impl<'v, 'a> Draft<'v, 'a> {
         if self.view.budget.is_none() {
             return true;
         }
-        let mut after = Self {
-            view: self.view,
-            plan: Plan::unchanged(self.view.plan),
-            committed: self.committed,
-            nodes: self.nodes.clone(),
-            said: BTreeMap::new(),
-        };
+        let mut after = self.trial();
         for placement in gone {
             let limit = placement.configuration.power_limit;
             after.change(&placement.allocation, limit, Watts::ZERO, -1);

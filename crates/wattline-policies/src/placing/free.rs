@@ -154,6 +154,10 @@ impl FreeGpus {
                 }
             }
         }
+        // Not enough whole nodes: what is left does not fit on one more.
+        if left >= largest {
+            return None;
+        }
         if left > 0 {
             let share = self.part_of_a_node(t, left, &shares)?;
             shares.push(share);

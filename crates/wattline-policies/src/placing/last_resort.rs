@@ -8,13 +8,16 @@ use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
 use wattline_core::state::Target;
+use wattline_core::units::Watts;
 
-/// Limits that were lowered for a smaller budget go up again as far as there is room.
+/// Limits that were lowered for a smaller budget go up again as far as there is room; says which
+/// and how far.
 pub(crate) fn raise_limits(
     view: &ClusterView<'_>,
     draft: &mut Draft<'_, '_>,
     capped: &mut BTreeSet<JobId>,
-) {
+) -> Vec<(JobId, Watts)> {
+    let mut all_raised = Vec::new();
     capped.retain(|id| {
         let Some(placement) = &view.state.job(*id).planned else { return true };
         let now = placement.configuration.power_limit;
@@ -25,9 +28,11 @@ pub(crate) fn raise_limits(
             .find(|limit| draft.can_raise(&placement.allocation, now, *limit));
         if let Some(limit) = raised {
             draft.limit(*id, placement, limit, Reason::LimitRaised);
+            all_raised.push((*id, limit));
         }
         raised.unwrap_or(now) < card.default_limit
     });
+    all_raised
 }
 
 /// A way to start a job that does not fit at full power.
@@ -51,31 +56,35 @@ pub(crate) fn start_at_any_limit(
         .iter()
         .filter_map(|choice| Some((*choice, free.place(cluster, choice.shape)?)))
         .collect();
-    let below = |draft: &Draft<'_, '_>| {
-        places.iter().find_map(|(choice, place)| {
-            let card = cluster.gpu_type(choice.shape.gpu_type);
-            let limit = card.limits_down().find(|limit| draft.can_start(place, *limit))?;
-            Some((Choice { limit, ..*choice }, place.clone()))
-        })
+    let highest = |draft: &Draft<'_, '_>, choice: &Choice, place: &Allocation| {
+        let card = cluster.gpu_type(choice.shape.gpu_type);
+        let limit = card.limits_down().find(|limit| draft.can_start(place, *limit))?;
+        Some(Choice { limit, ..*choice })
     };
-    let needed: BTreeSet<NodeId> =
-        places.iter().flat_map(|(_, place)| place.shares().map(|s| s.node)).collect();
-    let mut others: Vec<NodeId> = cluster
+    for (choice, place) in &places {
+        if let Some(choice) = highest(draft, choice, place) {
+            return Some(Found { choice, place: place.clone(), asleep: Vec::new() });
+        }
+    }
+    let could_sleep: Vec<NodeId> = cluster
         .node_ids()
-        .filter(|node| !needed.contains(node) && !free.is_asleep(*node))
+        .filter(|node| !free.is_asleep(*node))
         .filter(|node| view.state.node(*node).power != NodePower::Down)
         .collect();
-    let mut asleep = Vec::new();
-    loop {
-        if let Some((choice, place)) = below(draft) {
+    for (choice, place) in places {
+        let mut trial = draft.trial();
+        let mut asleep = Vec::new();
+        let needed = |node: NodeId| place.shares().any(|share| share.node == node);
+        for node in could_sleep.iter().rev().copied().filter(|node| !needed(*node)) {
+            trial.count_asleep(node);
+            asleep.push(node);
+            let Some(choice) = highest(&trial, &choice, &place) else { continue };
             for node in &asleep {
                 draft.node_target(*node, Target::Asleep, Reason::NodeOverBudget);
                 free.sleep(*node);
             }
             return Some(Found { choice, place, asleep });
         }
-        let node = others.pop()?;
-        draft.count_asleep(node);
-        asleep.push(node);
     }
+    None
 }
