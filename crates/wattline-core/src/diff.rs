@@ -59,6 +59,9 @@ fn job_step(state: &State, id: JobId) -> Option<Step> {
                 Some(Step::LowerLimit(id))
             } else if planned.configuration.power_limit > held.configuration.power_limit {
                 Some(Step::RaiseLimit(id))
+            } else if job.limit_unsure {
+                // What is enforced may be another limit than the one on record: set it again.
+                Some(Step::LowerLimit(id))
             } else {
                 None
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::engine::{Alert, Engine, Event, EventError};
-use wattline_core::ids::JobId;
+use wattline_core::ids::{JobId, NodeId};
 use wattline_core::power::TOLERANCE;
 use wattline_core::state::State;
 use wattline_core::units::{Seconds, Watts};
@@ -82,9 +82,11 @@ pub fn simulate(
     policy: &str,
     watch: &Watch<'_>,
 ) -> Result<Outcome, SimulationError> {
+    let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
+    let asleep = asleep_at_first(instance, &mut state);
     let engine = Engine::new(
         instance.engine.clone(),
-        State::new(Arc::clone(&instance.cluster), instance.start),
+        state,
         wattline_policies::policy(policy)?,
         instance.predictor(),
         instance.prices.clone(),
@@ -92,7 +94,7 @@ pub fn simulate(
     );
     let mut world_config = instance.world.clone();
     world_config.keep_log |= watch.record;
-    let world = World::new(
+    let mut world = World::new(
         Arc::clone(&instance.cluster),
         Arc::clone(&instance.physics),
         world_config,
@@ -100,6 +102,9 @@ pub fn simulate(
         instance.prices.clone(),
         instance.budget.clone(),
     );
+    for node in asleep {
+        world.begin_asleep(instance.start, node);
+    }
     let mut run = Run {
         instance,
         watch,
@@ -120,6 +125,24 @@ pub fn simulate(
     run.to_the_end()?;
     let wall = (watch.seconds)() - began;
     Ok(run.outcome(policy, wall))
+}
+
+/// A budget below what idle nodes draw has been kept before the simulation begins too: as many
+/// nodes sleep as it takes, the last ones first.
+fn asleep_at_first(instance: &Instance, state: &mut State) -> Vec<NodeId> {
+    let Some(budget) = &instance.budget else { return Vec::new() };
+    let lead = instance.start + instance.engine.budget_lead;
+    let line = budget.least(instance.start, lead, |a, b| a < b) - instance.engine.margin;
+    let mut asleep = Vec::new();
+    let nodes: Vec<NodeId> = instance.cluster.node_ids().collect();
+    for node in nodes.into_iter().rev() {
+        if state.planned_committed() <= line {
+            break;
+        }
+        state.begin_asleep(node);
+        asleep.push(node);
+    }
+    asleep
 }
 
 struct Run<'a> {

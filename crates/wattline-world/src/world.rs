@@ -188,6 +188,11 @@ impl World {
         world
     }
 
+    /// A node that sleeps from the beginning.
+    pub fn begin_asleep(&mut self, now: Timestamp, id: NodeId) {
+        self.become_power(now, id, NodePower::Asleep);
+    }
+
     /// The meter.
     #[must_use]
     pub fn meter(&self) -> &Meter {

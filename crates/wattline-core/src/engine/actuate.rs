@@ -42,7 +42,9 @@ impl Engine {
                 // Confirmations mark the job again.
                 Phase::Starting(_) | Phase::Stopping(_) | Phase::Finished | Phase::Held(_) => true,
                 Phase::Waiting => job.planned.is_none(),
-                Phase::Running => job.limiting.is_some() || job.held == job.planned,
+                Phase::Running => {
+                    job.limiting.is_some() || (job.held == job.planned && !job.limit_unsure)
+                }
             };
             if settled {
                 self.state.job_mut(*id).dirty = false;
@@ -83,9 +85,11 @@ impl Engine {
         if now < job.not_before {
             return;
         }
-        if new > old {
+        // A raise that failed before is counted already.
+        let counted = self.state.counted_limit(id).unwrap_or(old);
+        if new > counted {
             let held = held.clone();
-            if !self.fits(&held, old, new, budget) {
+            if !self.fits(&held, counted, new, budget) {
                 return;
             }
             self.state.count_limit(id, new);

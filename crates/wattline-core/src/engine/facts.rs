@@ -124,7 +124,14 @@ impl Engine {
         let moldable = job.job.elasticity == Elasticity::Moldable;
         if first {
             if moldable && self.state.menu(job.menu).len() > 1 {
+                let shape = held.configuration.shape();
+                let reshaped = job.planned.as_ref().is_some_and(|p| p.configuration.shape() != shape);
+                let reason = job.reason;
                 self.state.mold(id, &held);
+                // What was planned while the start was under way is no longer possible.
+                if reshaped {
+                    self.unplan(now, id, reason);
+                }
             }
             self.state.touch_job(id);
         }
@@ -184,6 +191,7 @@ impl Engine {
             self.in_flight.remove(&action);
         }
         let job = self.state.job_mut(id);
+        job.limit_unsure = false;
         job.service_ends(now);
         job.progress = Progress { done, as_of: now, rate: WorkRate(0.0) };
         self.state.release(id);
@@ -209,6 +217,7 @@ impl Engine {
         self.in_flight.remove(&action);
         let job = self.state.job_mut(id);
         job.limiting = None;
+        job.limit_unsure = false;
         job.attempts = 0;
         // Progress so far was made at the old speed.
         let done = job.job.work - job.remaining(now);
@@ -330,7 +339,9 @@ impl Engine {
                     _ => {
                         // A raise that failed may have happened all the same: the larger of the
                         // two limits stays counted until one is confirmed.
-                        self.state.job_mut(id).limiting = None;
+                        let job = self.state.job_mut(id);
+                        job.limiting = None;
+                        job.limit_unsure = true;
                         if give_up {
                             self.plan_as_held(now, id);
                             self.alert(Alert::LimitGivenUp(id));

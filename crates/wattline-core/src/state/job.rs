@@ -61,6 +61,8 @@ pub struct JobState {
     attained_before: f64,
     running_since: Option<(Timestamp, u32)>,
     pub(crate) limiting: Option<(ActionId, Watts)>,
+    /// Setting a limit failed, and may have happened all the same.
+    pub(crate) limit_unsure: bool,
     pub(crate) attempts: u32,
     pub(crate) not_before: Timestamp,
     pub(crate) cancelled: bool,
@@ -84,6 +86,7 @@ impl JobState {
             attained_before: 0.0,
             running_since: None,
             limiting: None,
+            limit_unsure: false,
             attempts: 0,
             not_before: Timestamp::from_micros(i64::MIN),
             cancelled: false,

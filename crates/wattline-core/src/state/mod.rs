@@ -64,6 +64,12 @@ impl State {
         state
     }
 
+    /// A node that sleeps from the beginning.
+    pub fn begin_asleep(&mut self, id: NodeId) {
+        self.set_power(id, NodePower::Asleep);
+        self.set_target(id, Target::Asleep, Reason::NodeOverBudget);
+    }
+
     /// The machines.
     #[must_use]
     pub fn cluster(&self) -> &Arc<Cluster> {
@@ -264,6 +270,13 @@ impl State {
             self.nodes[share.node.index()].held.remove(id);
             self.settle(share.node);
         }
+    }
+
+    /// The limit that is counted for a job's GPUs.
+    pub(crate) fn counted_limit(&self, id: JobId) -> Option<Watts> {
+        let share = self.jobs[id.index()].held.as_ref()?.allocation.shares().next()?;
+        let residents = &self.nodes[share.node.index()].held;
+        residents.iter().find(|r| r.job == id).map(|r| r.limit)
     }
 
     /// The limit that must be counted for a job's GPUs.

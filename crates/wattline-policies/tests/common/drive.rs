@@ -376,6 +376,9 @@ impl<'a> Drive<'a> {
 
     /// Planning again at the same instant, from scratch, changes nothing.
     fn plan_again(&mut self) -> Result<(), String> {
+        // Not every instant has a plan of its own, and time alone may change what is best.
+        self.step(Event::BudgetSet(self.budget.clone()))?;
+        self.step(Event::Clock)?;
         let before = self.wanted();
         let (plans, actions) = (self.engine.stats().plans, self.engine.stats().actions);
         self.step(Event::BudgetSet(self.budget.clone()))?;

@@ -1,0 +1,46 @@
+# The two commands are `make run` and `make test`.
+CARGO ?= cargo
+WATTLINE := target/release/wattline
+OUT ?= out
+
+.PHONY: run test bench lint fmt build deny book clean
+
+## Compare policies on the built-in demo and write a report
+run: build
+	$(WATTLINE) compare --scenario demo --policies fifo,edf,priority,tiresias,edf+sleep=10min --out $(OUT)
+	@echo
+	@echo "The report: file://$(abspath $(OUT))/report.html"
+
+## Set up, lint and test everything
+test: lint
+	$(CARGO) test --workspace --all-targets --locked
+	$(CARGO) test --workspace --doc --locked
+	./scripts/check-commands.sh
+
+build:
+	$(CARGO) build --release --locked --bin wattline
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all
+
+## Pinned benchmarks: one plan and one event (criterion), then whole simulations
+bench: build
+	$(CARGO) bench --workspace --locked
+	$(WATTLINE) bench sim --scenario demo
+	$(WATTLINE) bench sim --scenario scale --scaling
+
+## Licences, advisories and sources of dependencies (needs cargo-deny)
+deny:
+	$(CARGO) deny check
+
+## The book (needs mdbook)
+book:
+	mdbook build docs
+
+clean:
+	$(CARGO) clean
+	rm -rf $(OUT)
