@@ -8,8 +8,10 @@
 //! After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019.
 
 use crate::list::{Rank, WaitingJobs, rank_of_time};
-use crate::placing::{Choice, Draft, FreeGpus, raise_limits, start_at_any_limit};
-use std::collections::BTreeSet;
+use crate::placing::{
+    Choice, Draft, FreeGpus, configuration, raise_limits, start_at_any_limit,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{JobId, MenuId, NodeId};
 use wattline_core::placement::{Allocation, Placement};
@@ -49,6 +51,8 @@ pub(crate) const MOST_QUEUES: usize = 16;
 struct Tiresias {
     options: TiresiasOptions,
     waiting: WaitingJobs,
+    /// Jobs with the same menu that ask for the same number of GPUs fit in the same places.
+    groups: BTreeMap<(MenuId, u32), MenuId>,
     free: FreeGpus,
     /// Jobs planned to run, by rank: the last gives way first.
     running: BTreeSet<(Rank, JobId)>,
@@ -85,6 +89,7 @@ pub(crate) fn tiresias(options: TiresiasOptions) -> Box<dyn Policy> {
     Box::new(Tiresias {
         options,
         waiting: WaitingJobs::default(),
+        groups: BTreeMap::new(),
         free: FreeGpus::default(),
         running: BTreeSet::new(),
         crossings: BTreeSet::new(),
@@ -175,7 +180,8 @@ impl Tiresias {
         self.forget_running(id);
         let rank = self.rank(view, job);
         let waits = job.is_waiting() && !view.state.menu(job.menu).is_empty();
-        self.waiting.set(id, waits.then_some((job.menu, rank)));
+        let group = self.group(view, id);
+        self.waiting.set(id, waits.then_some((group, rank)));
         self.set_crossing(id, self.crossing(view, job, None));
         if let Some(placement) = &job.planned {
             self.remember_running(view, id, rank, placement.clone());
@@ -218,51 +224,82 @@ impl Tiresias {
         Some(running)
     }
 
+    /// The GPU count a job gets: of those it can run with, the nearest to what it asked for.
+    fn count(view: &ClusterView<'_>, job: &JobState) -> u32 {
+        let wanted = job.job.gpus.requested;
+        let mut shapes = view.state.menu(job.menu).to_vec();
+        shapes.sort_by_key(|shape| shape.gpus.abs_diff(wanted));
+        let runs = |shape: &&Shape| {
+            view.predictor.predict(&job.job, &configuration(view, job, **shape)).is_some()
+        };
+        shapes.iter().find(runs).map_or(wanted, |shape| shape.gpus)
+    }
+
+    fn group(&mut self, view: &ClusterView<'_>, id: JobId) -> MenuId {
+        let job = view.state.job(id);
+        let next = MenuId(self.groups.len() as u32);
+        *self.groups.entry((job.menu, Self::count(view, job))).or_insert(next)
+    }
+
     /// What the job asked for, on every GPU type that has it: Tiresias does not reshape jobs.
     fn choices(view: &ClusterView<'_>, id: JobId) -> Vec<Choice> {
         let job = view.state.job(id);
-        let menu = view.state.menu(job.menu);
-        let wanted = job.job.gpus.requested;
-        let Some(nearest) = menu.iter().map(|s| s.gpus).min_by_key(|g| g.abs_diff(wanted)) else {
-            return Vec::new();
-        };
-        let same_count = menu.iter().filter(|s| s.gpus == nearest);
-        same_count
-            .map(|shape| Choice {
-                shape: *shape,
-                batch: job.job.batch.requested,
-                limit: view.state.cluster().gpu_type(shape.gpu_type).default_limit,
-                time: Seconds::ZERO,
-                reason: Reason::AsRequested,
+        let count = Self::count(view, job);
+        let shapes = view.state.menu(job.menu).iter().filter(|s| s.gpus == count);
+        shapes
+            .filter_map(|shape| {
+                let configuration = configuration(view, job, *shape);
+                view.predictor.predict(&job.job, &configuration)?;
+                Some(Choice {
+                    shape: *shape,
+                    batch: configuration.batch,
+                    limit: configuration.power_limit,
+                    time: Seconds::ZERO,
+                    reason: Reason::AsRequested,
+                })
             })
             .collect()
     }
 
-    fn schedule(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
-        // Jobs that give way bring menus that nobody waited with before.
+    /// A job did not fit with these choices: nor does any other that has the same ones.
+    fn pass_over(&mut self, view: &ClusterView<'_>, id: JobId, group: MenuId, choices: &[Choice]) {
+        let job = view.state.job(id);
+        let count = Self::count(view, job);
+        let shapes = view.state.menu(job.menu).iter().filter(|s| s.gpus == count);
+        if choices.len() == shapes.count() {
+            self.blocked[group.index()] = true;
+        } else {
+            self.waiting.put_aside(id);
+        }
+    }
+
+    fn unblock(&mut self) {
+        self.waiting.take_back();
         self.blocked.clear();
-        self.blocked.resize(view.state.menu_count(), false);
+        self.blocked.resize(self.groups.len(), false);
+    }
+
+    fn schedule(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
         loop {
+            self.unblock();
             let mut started = false;
-            while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
+            while let Some((rank, id, group)) = self.waiting.first(&self.blocked) {
                 let choices = Self::choices(view, id);
                 if self.start_on_free(view, draft, id, rank, &choices) {
                     started = true;
                 } else if self.start_on_others(view, draft, id, rank, &choices) {
                     // Those who gave way may have left more than was needed.
-                    self.blocked.fill(false);
+                    self.unblock();
                 } else {
-                    self.blocked[menu.index()] = true;
+                    self.pass_over(view, id, group, &choices);
                 }
             }
-            self.blocked.fill(false);
             // Under a budget a job that found no watts may find some after others started: where
             // the best fit is taken by then, another node is, and nodes may have gone to sleep.
             let again = started && view.budget.is_some();
             if !again && !self.start_one_at_any_limit(view, draft) {
                 return;
             }
-            self.blocked.fill(false);
         }
     }
 
@@ -272,17 +309,19 @@ impl Tiresias {
         view: &ClusterView<'_>,
         draft: &mut Draft<'_, '_>,
     ) -> bool {
+        self.unblock();
         if !self.running.is_empty() || view.budget.is_none() {
             return false;
         }
-        while let Some((rank, id, menu)) = self.waiting.first(&self.blocked) {
+        while let Some((rank, id, group)) = self.waiting.first(&self.blocked) {
             let choices = Self::choices(view, id);
             if let Some(found) = start_at_any_limit(view, draft, &mut self.free, &choices) {
                 self.start(view, draft, id, rank, found.choice, found.place);
                 return true;
             }
-            self.blocked[menu.index()] = true;
+            self.pass_over(view, id, group, &choices);
         }
+        self.waiting.take_back();
         false
     }
 
@@ -417,8 +456,8 @@ impl Tiresias {
         let Some(running) = self.forget_running(victim) else { return };
         self.free.give_back(&running.placement.allocation);
         draft.stop(victim, &running.placement, Reason::GaveWay { to });
-        let menu: MenuId = view.state.job(victim).menu;
-        self.waiting.set(victim, Some((menu, running.rank)));
+        let group = self.group(view, victim);
+        self.waiting.set(victim, Some((group, running.rank)));
     }
 
     fn start(

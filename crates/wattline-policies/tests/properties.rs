@@ -6,7 +6,8 @@ mod common;
 
 use common::drive::{Watch, run};
 use common::{
-    ANYTHING, CALM_AND_CONSTANT, CALM_AND_FEASIBLE, DISTURBED_BUT_FEASIBLE, SPECS, cases, scenario,
+    ANYTHING, CALM_AND_CONSTANT, CALM_AND_FEASIBLE, CALM_AND_TIGHT, DISTURBED_BUT_FEASIBLE, SPECS,
+    cases, scenario,
 };
 use proptest::prelude::*;
 
@@ -52,6 +53,17 @@ proptest! {
     #[test]
     fn every_job_that_fits_ends_once_things_stop_going_wrong(
         scenario in scenario(DISTURBED_BUT_FEASIBLE),
+    ) {
+        holds_for_all(&scenario, Watch { liveness: true, ..Watch::default() })?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128, 8))]
+
+    #[test]
+    fn a_job_that_the_budget_carries_ends_even_if_others_never_can(
+        scenario in scenario(CALM_AND_TIGHT),
     ) {
         holds_for_all(&scenario, Watch { liveness: true, ..Watch::default() })?;
     }

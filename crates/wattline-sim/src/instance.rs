@@ -74,7 +74,10 @@ impl Instance {
     /// Every restart costs this much, whatever the jobs say.
     pub fn set_restart(&mut self, load: Seconds) {
         for job in &mut self.jobs {
-            Arc::make_mut(job).restart = RestartCost { save: Seconds::ZERO, load };
+            Arc::make_mut(job).restart = RestartCost {
+                save: Seconds::ZERO,
+                load,
+            };
         }
     }
 
@@ -95,9 +98,11 @@ impl Instance {
         let physics = Arc::clone(&self.physics);
         match self.foresight {
             Foresight::Oracle => Box::new(Oracle(physics)),
-            Foresight::NoisyOracle(sigma) => {
-                Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })
-            }
+            Foresight::NoisyOracle(sigma) => Box::new(NoisyOracle {
+                physics,
+                sigma,
+                seed: self.world.seed,
+            }),
         }
     }
 

@@ -112,12 +112,19 @@ pub fn replay(
     let mut read: Vec<TraceJob> = Vec::new();
     let stats = trace::read(path, format, &mut |job| read.push(job))?;
     let (gpus, mut notes) = size(&read, options);
-    let cluster = plain_cluster(&card.gpu_type(), gpus, options.gpus_per_node).map_err(|source| {
-        ReplayError::Cluster { gpus, per_node: options.gpus_per_node, source }
-    })?;
+    let cluster =
+        plain_cluster(&card.gpu_type(), gpus, options.gpus_per_node).map_err(|source| {
+            ReplayError::Cluster {
+                gpus,
+                per_node: options.gpus_per_node,
+                source,
+            }
+        })?;
     let cluster = Arc::new(cluster);
     let mut physics = Physics::new(Arc::clone(&cluster), None);
-    let elasticity = options.elasticity.unwrap_or_else(|| default_elasticity(format));
+    let elasticity = options
+        .elasticity
+        .unwrap_or_else(|| default_elasticity(format));
     let mut users: HashMap<Box<str>, UserId> = HashMap::new();
     let mut clamped = 0_usize;
     let jobs = read
@@ -125,8 +132,19 @@ pub fn replay(
         .map(|job| {
             clamped += usize::from(job.gpus > gpus);
             let next = UserId(users.len() as u32);
-            let user = job.user.clone().map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
-            fit(job, user, gpus, elasticity, options, &catalogue, &mut physics)
+            let user = job
+                .user
+                .clone()
+                .map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
+            fit(
+                job,
+                user,
+                gpus,
+                elasticity,
+                options,
+                &catalogue,
+                &mut physics,
+            )
         })
         .collect();
     if clamped > 0 {
@@ -134,7 +152,9 @@ pub fn replay(
             "{clamped} jobs ask for more GPUs than the cluster has; they run on all {gpus}"
         ));
     }
-    let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    let name = path
+        .file_stem()
+        .map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let mut instance = Instance::new(name, physics, cluster, jobs);
     notes.push(format!(
         "{} jobs on {gpus} GPUs ({} nodes of up to {} {}), offered load {:.2}, {elasticity}",
@@ -153,10 +173,15 @@ fn size(jobs: &[TraceJob], options: &ReplayOptions) -> (u32, Vec<String>) {
     if let Some(gpus) = options.gpus {
         return (gpus, Vec::new());
     }
-    let asked: f64 = jobs.iter().map(|j| j.duration.get() * f64::from(j.gpus)).sum();
+    let asked: f64 = jobs
+        .iter()
+        .map(|j| j.duration.get() * f64::from(j.gpus))
+        .sum();
     let first = jobs.iter().map(|j| j.submit).min();
     let last = jobs.iter().map(|j| j.submit).max();
-    let span = first.zip(last).map_or(0.0, |(first, last)| (last - first).get());
+    let span = first
+        .zip(last)
+        .map_or(0.0, |(first, last)| (last - first).get());
     let per_node = u32::from(options.gpus_per_node);
     let nodes = if span > 0.0 {
         (asked / (options.load * span) / f64::from(per_node)).ceil()
@@ -186,13 +211,18 @@ fn fit(
     catalogue: &Catalogue,
     physics: &mut Physics,
 ) -> Job {
-    let known = trace.model.as_deref().and_then(|model| catalogue.workload(model));
+    let known = trace
+        .model
+        .as_deref()
+        .and_then(|model| catalogue.workload(model));
     let workload = physics.by_duration(trace.model.as_deref());
-    let slack = options.deadline_slack.map(|slack| trace.submit + trace.duration * slack);
+    let slack = options
+        .deadline_slack
+        .map(|slack| trace.submit + trace.duration * slack);
     let gpus = trace.gpus.min(cluster_gpus);
     // Work is in seconds at the size that runs; on fewer GPUs than asked for there is more of it.
-    let stretch = (f64::from(trace.gpus) / f64::from(gpus))
-        .powf(wattline_world::physics::DEFAULT_SCALING);
+    let stretch =
+        (f64::from(trace.gpus) / f64::from(gpus)).powf(wattline_world::physics::DEFAULT_SCALING);
     let mut job = Job {
         name: trace.name,
         user,
@@ -205,7 +235,10 @@ fn fit(
         gpus: Bounds::exactly(gpus),
         batch: Bounds::exactly(trace.batch.unwrap_or(256).max(gpus)),
         restart: known.map_or(
-            RestartCost { save: Seconds::ZERO, load: options.restart },
+            RestartCost {
+                save: Seconds::ZERO,
+                load: options.restart,
+            },
             |w| w.restart(),
         ),
         shapes: None,

@@ -86,7 +86,10 @@ impl CatalogueWorkload {
     /// What a restart of it costs.
     #[must_use]
     pub fn restart(&self) -> RestartCost {
-        RestartCost { save: self.restart.save, load: self.restart.load }
+        RestartCost {
+            save: self.restart.save,
+            load: self.restart.load,
+        }
     }
 
     /// Names of the GPU types it is known on.
@@ -109,7 +112,10 @@ impl Catalogue {
     /// # Panics
     /// Never: a test reads it.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the text is part of the program and tested")]
+    #[expect(
+        clippy::expect_used,
+        reason = "the text is part of the program and tested"
+    )]
     pub fn built_in() -> Self {
         toml::from_str(include_str!("catalogue.toml")).expect("the built-in catalogue is sound")
     }
@@ -166,9 +172,13 @@ mod tests {
         for workload in catalogue.workloads() {
             assert!(!workload.source.is_empty());
             for gpu in workload.gpus() {
-                let step = catalogue.step(workload, gpu).unwrap_or_else(|| panic!("{gpu}?"));
+                let step = catalogue
+                    .step(workload, gpu)
+                    .unwrap_or_else(|| panic!("{gpu}?"));
                 let card = catalogue.gpu(gpu).unwrap();
-                let one = step.step(1, 1, workload.base_batch, card.default_limit).unwrap();
+                let one = step
+                    .step(1, 1, workload.base_batch, card.default_limit)
+                    .unwrap();
                 assert!(one.time.get() > 0.0 && one.power <= card.default_limit);
             }
         }

@@ -15,13 +15,33 @@ use crate::step::Step;
 /// Why a file is not a measurement file.
 #[derive(Debug, Error)]
 pub enum MeasuredError {
-    /// Not a table with the right columns, or a field that is not a number.
-    #[error("{file}: {source}")]
+    /// Cannot be read, or rows of different lengths.
+    #[error("{file}: not a measurement table")]
     Csv {
         /// Which file.
         file: String,
         /// What is wrong; names the line.
         source: csv::Error,
+    },
+    /// A field that is not a number, or a column that is not there.
+    #[error("{file}, line {line}: field `{field}`: {message}")]
+    Field {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// Which field.
+        field: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A line that cannot be a row.
+    #[error("{file}, line {line}: longer than {LONGEST_LINE} bytes; is this a measurement table?")]
+    LineTooLong {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
     },
     /// A value that cannot be.
     #[error("{file}, line {line}: {field} is {value}, it must be finite and positive")]
@@ -86,14 +106,30 @@ impl Measured {
     /// # Errors
     /// Names the file, the line and the field.
     pub fn read(input: impl Read, file: &str) -> Result<Self, MeasuredError> {
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let wrong = |source| MeasuredError::Csv { file: file.to_owned(), source };
+        let input = ShortLines {
+            input,
+            line: 1,
+            length: 0,
+            too_long: None,
+        };
+        let mut reader = csv::ReaderBuilder::new()
+            .trim(csv::Trim::All)
+            .from_reader(input);
+        let headers = reader.headers().cloned().map_err(|source| {
+            explain(
+                source,
+                file,
+                &csv::StringRecord::new(),
+                reader.get_ref().too_long,
+            )
+        })?;
         let mut rows: Vec<Row> = Vec::new();
         let mut records = reader.deserialize::<Row>();
         loop {
             let line = records.reader().position().line();
             let Some(row) = records.next() else { break };
-            let row = row.map_err(wrong)?;
+            let too_long = records.reader().get_ref().too_long;
+            let row = row.map_err(|source| explain(source, file, &headers, too_long))?;
             let required = [
                 ("gpus", f64::from(row.gpus)),
                 ("nodes", f64::from(row.nodes)),
@@ -105,13 +141,20 @@ impl Measured {
             ];
             for (field, value) in required {
                 if !value.is_finite() || value <= 0.0 {
-                    return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
+                    return Err(MeasuredError::Value {
+                        file: file.to_owned(),
+                        line,
+                        field,
+                        value,
+                    });
                 }
             }
             rows.push(row);
         }
         if rows.is_empty() {
-            return Err(MeasuredError::Empty { file: file.to_owned() });
+            return Err(MeasuredError::Empty {
+                file: file.to_owned(),
+            });
         }
         Ok(Self::from_rows(rows))
     }
@@ -141,7 +184,11 @@ impl Measured {
         let mut measured = Self::default();
         for ((workload, gpu, spread, gpus, batch, limit), sum) in sums {
             let group = measured.groups.entry((workload, gpu)).or_default();
-            let side = if spread { &mut group.several_nodes } else { &mut group.one_node };
+            let side = if spread {
+                &mut group.several_nodes
+            } else {
+                &mut group.one_node
+            };
             let by_batch = side.entry(gpus).or_default();
             let batch = f64::from_bits(batch).ln();
             let step = LogStep {
@@ -161,7 +208,9 @@ impl Measured {
 
     /// Names of the workloads and GPU types in it.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.groups.keys().map(|(workload, gpu)| (&**workload, &**gpu))
+        self.groups
+            .keys()
+            .map(|(workload, gpu)| (&**workload, &**gpu))
     }
 
     /// A step, interpolated; `None` where the workload was never measured on that GPU type.
@@ -185,16 +234,82 @@ impl Measured {
         let points: Vec<(f64, LogStep)> = side
             .iter()
             .map(|(count, by_batch)| {
-                let by_batch: Vec<(f64, LogStep)> =
-                    by_batch.iter().map(|(at, by_limit)| (*at, between(by_limit, limit))).collect();
+                let by_batch: Vec<(f64, LogStep)> = by_batch
+                    .iter()
+                    .map(|(at, by_limit)| (*at, between(by_limit, limit)))
+                    .collect();
                 (f64::from(*count).ln(), between(&by_batch, batch))
             })
             .collect();
         let log = between(&points, f64::from(gpus).ln());
         Some(Step {
             time: Seconds::new((log.per_sample + batch).exp()),
-            power: log.power.map_or(Watts::ZERO, |power| Watts::new(power.exp())),
+            power: log
+                .power
+                .map_or(Watts::ZERO, |power| Watts::new(power.exp())),
         })
+    }
+}
+
+/// The longest row that is read.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// Fails on a line that is too long, so that a file without line ends is not read into memory.
+struct ShortLines<R> {
+    input: R,
+    line: u64,
+    length: usize,
+    too_long: Option<u64>,
+}
+
+impl<R: Read> Read for ShortLines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        for byte in &buffer[..count] {
+            self.length += 1;
+            if *byte == b'\n' {
+                self.line += 1;
+                self.length = 0;
+            }
+            if self.length > LONGEST_LINE {
+                self.too_long = Some(self.line);
+                return Err(std::io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Says which field of which line is wrong.
+fn explain(
+    error: csv::Error,
+    file: &str,
+    headers: &csv::StringRecord,
+    too_long: Option<u64>,
+) -> MeasuredError {
+    let file = file.to_owned();
+    if let Some(line) = too_long {
+        return MeasuredError::LineTooLong { file, line };
+    }
+    if let csv::ErrorKind::Deserialize { pos, err } = error.kind() {
+        let line = pos.as_ref().map_or(0, csv::Position::line);
+        let named = err.field().and_then(|at| headers.get(at as usize));
+        let message = err.kind().to_string();
+        // A missing column has no position; its name is in the message.
+        let field = named.map_or_else(
+            || "header".to_owned(),
+            |name| name.chars().take(40).collect(),
+        );
+        return MeasuredError::Field {
+            file,
+            line,
+            field,
+            message,
+        };
+    }
+    MeasuredError::Csv {
+        file,
+        source: error,
     }
 }
 
@@ -211,7 +326,10 @@ fn between(points: &[(f64, LogStep)], at: f64) -> LogStep {
             }
         }
         (Some((_, only)), None) | (None, Some((_, only))) => *only,
-        (None, None) => LogStep { per_sample: 0.0, power: None },
+        (None, None) => LogStep {
+            per_sample: 0.0,
+            power: None,
+        },
     }
 }
 
@@ -228,10 +346,16 @@ mod tests {
 
     #[test]
     fn measured_points_are_repeated_exactly_and_others_lie_between() {
-        let m = read("bert,x,1,1,8,200,8,1.0,150\nbert,x,1,1,32,200,32,2.0,180\n\
+        let m = read(
+            "bert,x,1,1,8,200,8,1.0,150\nbert,x,1,1,32,200,32,2.0,180\n\
                       bert,x,1,1,8,300,8,0.8,200\nbert,x,1,1,32,300,32,1.5,250\n\
-                      bert,x,1,4,32,300,32,0.5,230\n").unwrap();
-        let at = |gpus, batch, limit| m.step("bert", "x", (gpus, 1), batch, Watts::new(limit)).unwrap();
+                      bert,x,1,4,32,300,32,0.5,230\n",
+        )
+        .unwrap();
+        let at = |gpus, batch, limit| {
+            m.step("bert", "x", (gpus, 1), batch, Watts::new(limit))
+                .unwrap()
+        };
         assert!((at(1, 8, 200.0).time.get() - 1.0).abs() < 1e-12);
         assert!((at(1, 32, 300.0).power.get() - 250.0).abs() < 1e-9);
         assert!((at(4, 32, 300.0).time.get() - 0.5).abs() < 1e-12);
@@ -245,9 +369,20 @@ mod tests {
     fn errors_name_file_line_and_field() {
         let message = |rows| read(rows).unwrap_err().to_string();
         let bad = message("bert,x,1,1,8,200,8,NaN,150\n");
-        assert!(bad.contains("site.csv, line 2") && bad.contains("seconds"), "{bad}");
+        assert!(
+            bad.contains("site.csv, line 2") && bad.contains("seconds"),
+            "{bad}"
+        );
         assert!(message("bert,x,1,1,8,200,8,-1,150\n").contains("seconds is -1"));
-        assert!(message("bert,x,1,one,8,200,8,1,150\n").contains("line: 2"));
+        let bad = message("bert,x,1,one,8,200,8,1,150\n");
+        assert!(bad.contains("site.csv, line 2: field `gpus`"), "{bad}");
+        let endless = Measured::read(std::io::repeat(b'1'), "endless.csv").unwrap_err();
+        assert!(
+            endless
+                .to_string()
+                .contains("endless.csv, line 1: longer than"),
+            "{endless}"
+        );
         assert!(message("").contains("no measurements"));
         let missing = Measured::read("workload,gpu\na,b\n".as_bytes(), "f.csv").unwrap_err();
         assert!(missing.to_string().contains("missing field"), "{missing}");

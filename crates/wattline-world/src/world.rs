@@ -163,7 +163,9 @@ impl World {
                 busy: 0,
                 split: PowerSplit::default(),
                 epoch: 0,
-                slow: config.stragglers.map_or(1.0, |s| s.slowdown_of(config.seed, id)),
+                slow: config
+                    .stragglers
+                    .map_or(1.0, |s| s.slowdown_of(config.seed, id)),
                 asleep_since: now,
                 failures: 0,
             })
@@ -295,7 +297,11 @@ impl World {
             luck *= (self.config.noise * gaussian(hash(self.config.seed, &key))).exp();
         }
         let job = &mut self.jobs[id.index()];
-        let load = if job.starts > 0 { job.job.restart.load } else { Seconds::ZERO };
+        let load = if job.starts > 0 {
+            job.job.restart.load
+        } else {
+            Seconds::ZERO
+        };
         job.starts += 1;
         job.epoch += 1;
         let rate = WorkRate(speed.rate.0 * luck);
@@ -321,7 +327,8 @@ impl World {
         self.draw_job(now, id, placement);
         self.foresee_finish(id);
         if let Some(every) = self.config.measure_every {
-            self.to_come.push(since + every, Happening::Measured(id, self.epoch(id)));
+            self.to_come
+                .push(since + every, Happening::Measured(id, self.epoch(id)));
         }
         self.events.push_back(Event::Started { job: id, action });
     }
@@ -334,7 +341,10 @@ impl World {
         let job = &self.jobs[id.index()];
         if let Some(run) = &job.run {
             let left = job.job.work - run.done;
-            self.to_come.push(run.since + left / run.rate, Happening::Finishes(id, job.epoch));
+            self.to_come.push(
+                run.since + left / run.rate,
+                Happening::Finishes(id, job.epoch),
+            );
         }
     }
 
@@ -427,7 +437,11 @@ impl World {
     fn end_sleep(&mut self, now: Timestamp, node: NodeId) {
         let state = &self.nodes[node.index()];
         if self.config.keep_log && state.power == NodePower::Asleep {
-            self.log.push(LogEntry::Slept { node, from: state.asleep_since, to: now });
+            self.log.push(LogEntry::Slept {
+                node,
+                from: state.asleep_since,
+                to: now,
+            });
         }
     }
 
@@ -447,7 +461,8 @@ impl World {
             Happening::Measured(id, epoch) if epoch == self.epoch(id) => {
                 self.measure(now, id);
                 if let Some(every) = self.config.measure_every {
-                    self.to_come.push(now + every, Happening::Measured(id, epoch));
+                    self.to_come
+                        .push(now + every, Happening::Measured(id, epoch));
                 }
             }
             Happening::Booted(id, epoch) if epoch == self.nodes[id.index()].epoch => {
@@ -515,11 +530,16 @@ impl World {
     }
 
     fn foresee_failure(&mut self, now: Timestamp, id: NodeId) {
-        let Some(faults) = self.config.faults else { return };
+        let Some(faults) = self.config.faults else {
+            return;
+        };
         let node = &self.nodes[id.index()];
         let key = [0xdead, u64::from(id.0), u64::from(node.failures)];
-        let after = faults.distribution().sample(&mut generator(self.config.seed, &key));
-        self.to_come.push(now + Seconds::new(after), Happening::Fails(id));
+        let after = faults
+            .distribution()
+            .sample(&mut generator(self.config.seed, &key));
+        self.to_come
+            .push(now + Seconds::new(after), Happening::Fails(id));
     }
 
     /// A node that is up is lost with all that runs on it, back to the last checkpoint.
@@ -529,7 +549,11 @@ impl World {
             self.foresee_failure(now, id);
             return;
         }
-        let lost: Vec<JobId> = self.nodes[id.index()].residents.iter().map(|(j, _)| *j).collect();
+        let lost: Vec<JobId> = self.nodes[id.index()]
+            .residents
+            .iter()
+            .map(|(j, _)| *j)
+            .collect();
         for job in lost {
             let all = self.jobs[job.index()].job.work;
             if let (Some(every), Some(run)) =
@@ -545,7 +569,8 @@ impl World {
         self.become_power(now, id, NodePower::Down);
         self.events.push_back(Event::NodeLost(id));
         if let Some(faults) = self.config.faults {
-            self.to_come.push(now + faults.repair, Happening::Repaired(id));
+            self.to_come
+                .push(now + faults.repair, Happening::Repaired(id));
         }
     }
 
@@ -615,7 +640,9 @@ impl World {
 
     /// Settles a job's energy and recomputes its part of its nodes' power.
     fn attribute(&mut self, now: Timestamp, id: JobId) {
-        let Some(run) = &self.jobs[id.index()].run else { return };
+        let Some(run) = &self.jobs[id.index()].run else {
+            return;
+        };
         let power: Watts = run
             .placement
             .allocation

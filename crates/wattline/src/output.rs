@@ -57,5 +57,13 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// Text from outside (job names), made harmless for a terminal.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    text.chars()
+        .flat_map(|c| {
+            if c.is_control() {
+                c.escape_default().collect()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
 }

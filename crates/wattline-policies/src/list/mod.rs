@@ -142,12 +142,15 @@ impl ListPolicy {
             self.unblock();
             let mut started = false;
             while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
-                if self.start_first_that_fits(view, draft, id, menu) {
+                if !self.has_room(view, menu) {
+                    self.blocked[menu.index()] = true;
+                } else if self.start_first_that_fits(view, draft, id) {
                     started = true;
                 } else {
-                    self.blocked[menu.index()] = true;
+                    self.pass_over(view, id, menu);
                 }
             }
+            self.waiting.take_back();
             // Under a budget a job that found no watts may find some after others started: where
             // the best fit is taken by then, another node is, and nodes may have gone to sleep.
             let again = started && view.budget.is_some();
@@ -162,19 +165,28 @@ impl ListPolicy {
         self.blocked.resize(self.waiting.menu_count(), false);
     }
 
+    /// A job did not fit, with `self.choices`: nor does any other that has the same ones.
+    fn pass_over(&mut self, view: &ClusterView<'_>, id: JobId, menu: MenuId) {
+        if self.choices.len() == view.state.menu(menu).len() {
+            self.blocked[menu.index()] = true;
+        } else {
+            self.waiting.put_aside(id);
+        }
+    }
+
+    /// Predictions are not worth asking for where there is no room anyway.
+    fn has_room(&self, view: &ClusterView<'_>, menu: MenuId) -> bool {
+        let room = |shape| self.free.place(view.state.cluster(), shape).is_some();
+        view.state.menu(menu).iter().copied().any(room)
+    }
+
     fn start_first_that_fits(
         &mut self,
         view: &ClusterView<'_>,
         draft: &mut Draft<'_, '_>,
         id: JobId,
-        menu: MenuId,
     ) -> bool {
         let cluster = view.state.cluster();
-        // Predictions are not worth asking for where there is no room anyway.
-        let room = |shape| self.free.place(cluster, shape).is_some();
-        if !view.state.menu(menu).iter().copied().any(room) {
-            return false;
-        }
         let job = view.state.job(id);
         let mut tried = std::mem::take(&mut self.choices);
         choices(view, job, &mut tried);
@@ -219,13 +231,14 @@ impl ListPolicy {
             return None;
         }
         self.unblock();
+        let mut started = None;
         while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
             let mut tried = std::mem::take(&mut self.choices);
             choices(view, view.state.job(id), &mut tried);
             let found = start_at_any_limit(view, draft, &mut self.free, &tried);
             self.choices = tried;
             let Some(found) = found else {
-                self.blocked[menu.index()] = true;
+                self.pass_over(view, id, menu);
                 continue;
             };
             for node in found.asleep {
@@ -233,9 +246,11 @@ impl ListPolicy {
             }
             let card = view.state.cluster().gpu_type(found.choice.shape.gpu_type);
             member(&mut self.capped, id, found.choice.limit < card.default_limit);
-            return Some((id, self.start(draft, id, found.choice, found.place)));
+            started = Some((id, self.start(draft, id, found.choice, found.place)));
+            break;
         }
-        None
+        self.waiting.take_back();
+        started
     }
 
     /// Nodes that were idle for long enough sleep.

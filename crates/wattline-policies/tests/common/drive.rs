@@ -1,7 +1,7 @@
 //! Runs an engine over a scenario and looks at it after every step.
 
 use super::backend::Backend;
-use super::{Disturbance, Formula, Scenario};
+use super::{Disturbance, Formula, Scenario, can_run, enough_for_any};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use wattline_core::Timestamp;
@@ -22,8 +22,12 @@ use wattline_policies::policy;
 
 /// More steps than any run needs: one that takes more does not come to an end.
 const MOST_STEPS: usize = 20_000;
-/// Where the budget carries nothing, a calendar would go on for ever.
-const LONGEST: Timestamp = Timestamp::from_micros(300_000 * 1_000_000);
+/// Where the budget carries nothing, a calendar would go on for ever. Long after the last
+/// disturbance, and long enough for every job, however slow.
+const LONGEST: [Timestamp; 2] = [
+    Timestamp::from_micros(20_000 * 1_000_000),
+    Timestamp::from_micros(1_000_000 * 1_000_000),
+];
 /// Sums of watts in another order.
 const ROUNDING: Watts = Watts::new(1e-3);
 
@@ -160,7 +164,7 @@ impl<'a> Drive<'a> {
     pub(crate) fn run(mut self) -> Result<Ran, String> {
         while let Some(next) = self.next_time() {
             self.now = self.now.max(next);
-            if self.now > LONGEST {
+            if self.now > LONGEST[usize::from(self.watch.liveness)] {
                 break;
             }
             self.instant()?;
@@ -174,6 +178,11 @@ impl<'a> Drive<'a> {
         let finished = self.engine.state().job_count() - self.engine.state().unfinished();
         let stats = self.engine.stats();
         Ok(Ran { steps: self.steps, finished, failures: stats.failures, plans: stats.plans })
+    }
+
+    /// Everything that happens at time zero.
+    pub(crate) fn first_instant(&mut self) -> Result<(), String> {
+        self.instant()
     }
 
     fn next_time(&self) -> Option<Timestamp> {
@@ -191,7 +200,37 @@ impl<'a> Drive<'a> {
         self.submitted == self.scenario.jobs.len()
             && self.disturbed == self.scenario.disturbances.len()
             && self.backend.next().is_none()
-            && state.unfinished_jobs().all(|(_, job)| state.menu(job.menu).is_empty())
+            && !state.unfinished_jobs().any(|(id, _)| self.must_end(id))
+            && (!self.watch.liveness || self.not_as_planned().is_none())
+    }
+
+    /// Whether a job can run here, and the budget, if it stays as it is, always carries it.
+    fn must_end(&self, id: JobId) -> bool {
+        let job = &self.engine.state().job(id).job;
+        if self.cancelled.contains(&id) {
+            return true;
+        }
+        let cluster = &self.scenario.cluster;
+        let enough = enough_for_any(cluster, std::slice::from_ref(job)) + self.scenario.config.margin;
+        let least = self.budget.iter().flat_map(Calendar::values).map(Watts::get);
+        cluster.menu(job).iter().any(|shape| can_run(job, *shape))
+            && least.fold(f64::INFINITY, f64::min) >= enough.get()
+    }
+
+    /// Something that is not as it was planned.
+    fn not_as_planned(&self) -> Option<String> {
+        let state = self.engine.state();
+        let nodes = state.cluster().node_ids().find_map(|id| {
+            let node = state.node(id);
+            let settled = matches!(
+                (node.power, node.target),
+                (NodePower::Up, Target::Up) | (NodePower::Asleep, Target::Asleep) | (NodePower::Down, _)
+            );
+            (!settled).then(|| format!("{id} is {:?}, planned {:?}", node.power, node.target))
+        });
+        let watts = state.held_committed() - state.planned_committed();
+        let differ = watts.get().abs() > 1e-3;
+        nodes.or_else(|| differ.then(|| format!("held and planned power differ by {watts}")))
     }
 
     /// Everything that happens at one time, then the clock.
@@ -402,10 +441,10 @@ impl<'a> Drive<'a> {
     fn check_all_done(&self) -> Result<(), String> {
         let state = self.engine.state();
         for (id, job) in state.unfinished_jobs() {
-            if !state.menu(job.menu).is_empty() || self.cancelled.contains(&id) {
+            if self.must_end(id) {
                 return Err(format!("at {}: {id} never ended: {job:?}", self.now));
             }
         }
-        Ok(())
+        self.not_as_planned().map_or(Ok(()), Err)
     }
 }

@@ -146,12 +146,26 @@ impl<'a> Table<'a> {
             let (file, line) = (self.file(), self.reader.get_ref().row_line());
             let (expected, found) = (self.header.len(), self.row.len());
             if found != expected {
-                return Err(TraceError::FieldCount { file: file.into(), line, expected, found });
+                return Err(TraceError::FieldCount {
+                    file: file.into(),
+                    line,
+                    expected,
+                    found,
+                });
             }
-            read(&Row { file, line, fields: &self.row }, number)?;
+            read(
+                &Row {
+                    file,
+                    line,
+                    fields: &self.row,
+                },
+                number,
+            )?;
         }
         if number == 0 {
-            return Err(TraceError::Empty { file: self.file().into() });
+            return Err(TraceError::Empty {
+                file: self.file().into(),
+            });
         }
         Ok(())
     }

@@ -18,7 +18,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// Policies, separated by commas; `wattline policies` lists them and their options
-    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "fifo,edf,priority,tiresias"
+    )]
     policies: Vec<String>,
     /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder
     #[arg(long, value_name = "DIR")]
@@ -93,7 +97,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         output::json(&comparison)
     } else {
-        output::text(&format!("{}\n{}", source::describe(&instance), table(&outcomes)))
+        output::text(&format!(
+            "{}\n{}",
+            source::describe(&instance),
+            table(&outcomes)
+        ))
     }
 }
 
@@ -112,7 +120,11 @@ pub(crate) fn run_policies(
         let slot = rayon_index() % lasts.len();
         progress.advance(&lasts[slot], finished);
     };
-    let watch = Watch { seconds: &seconds, progress: &report, record };
+    let watch = Watch {
+        seconds: &seconds,
+        progress: &report,
+        record,
+    };
     let run = || experiment::compare(instance, policies, &watch);
     let outcomes = match threads {
         None => run(),
@@ -142,7 +154,11 @@ pub(crate) fn warn(outcomes: &[Outcome]) {
                 .iter()
                 .find(|job| job.end.is_none())
                 .map_or_else(String::new, |job| {
-                    format!("; for example {}: {}", output::harmless(&job.job.name), job.reason)
+                    format!(
+                        "; for example {}: {}",
+                        output::harmless(&job.job.name),
+                        job.reason
+                    )
                 });
             output::note(&format!(
                 "warning: {}: {} of {} jobs never finish{reason}",

@@ -41,8 +41,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 value["schema"] = "wattline.scenario/1".into();
                 return output::json(&value);
             }
-            let text = toml::to_string_pretty(&scenario)
-                .map_err(|error| Failure::Failed(error.into()))?;
+            let text =
+                toml::to_string_pretty(&scenario).map_err(|error| Failure::Failed(error.into()))?;
             output::text(&text)
         }
         Command::Check { scenario, json } => {
@@ -68,8 +68,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::List { json } => {
             let mut rows = Vec::new();
             for (name, text) in SCENARIOS {
-                let scenario = wattline_sim::scenario::Scenario::parse(text, name)
-                    .map_err(Failure::input)?;
+                let scenario =
+                    wattline_sim::scenario::Scenario::parse(text, name).map_err(Failure::input)?;
                 rows.push((*name, scenario.about));
             }
             if *json {
@@ -81,7 +81,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                     serde_json::json!({"schema": "wattline.scenarios/1", "scenarios": list});
                 return output::json(&value);
             }
-            let rows = rows.into_iter().map(|(name, about)| vec![name.to_owned(), about]).collect();
+            let rows = rows
+                .into_iter()
+                .map(|(name, about)| vec![name.to_owned(), about])
+                .collect();
             output::text(&output::table(&["scenario", "what it shows"], rows))
         }
     }

@@ -25,13 +25,20 @@ struct Entry {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let entries = wattline_policies::POLICIES
-        .iter()
-        .map(|p| Entry { name: p.name, about: p.about, options: p.options });
+    let entries = wattline_policies::POLICIES.iter().map(|p| Entry {
+        name: p.name,
+        about: p.about,
+        options: p.options,
+    });
     if args.json {
         let policies = entries.collect();
-        return output::json(&Listing { schema: "wattline.policies/1", policies });
+        return output::json(&Listing {
+            schema: "wattline.policies/1",
+            policies,
+        });
     }
-    let rows = entries.map(|p| [p.name, p.about, p.options].map(str::to_owned).to_vec()).collect();
+    let rows = entries
+        .map(|p| [p.name, p.about, p.options].map(str::to_owned).to_vec())
+        .collect();
     output::text(&output::table(&["policy", "what it does", "options"], rows))
 }

@@ -1,0 +1,37 @@
+//! What the simulator's tests have in common.
+
+use std::path::PathBuf;
+use wattline_sim::instance::Instance;
+use wattline_sim::scenario::Scenario;
+use wattline_sim::simulation::{Outcome, Watch, simulate};
+
+/// Runs a policy with nobody watching.
+pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
+    let watch = Watch {
+        seconds: &|| 0.0,
+        progress: &|_| {},
+        record: true,
+    };
+    simulate(instance, policy, &watch).unwrap_or_else(|error| panic!("{policy}: {error}"))
+}
+
+/// An instance from a scenario's text.
+#[allow(dead_code, reason = "not every test has scenarios")]
+pub(crate) fn instance(toml: &str) -> Instance {
+    let scenario = Scenario::parse(toml, "test").unwrap_or_else(|error| panic!("{error}"));
+    scenario
+        .instance("test", None)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A file of the data that is not ours to commit; `None` (and a message) where it is not there.
+#[allow(dead_code, reason = "not every test needs data")]
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    let found = std::env::var_os("WATTLINE_SHARED")
+        .map(|shared| PathBuf::from(shared).join(path))
+        .filter(|path| path.exists());
+    if found.is_none() {
+        eprintln!("skipped: WATTLINE_SHARED does not lead to {path}");
+    }
+    found
+}

@@ -1,0 +1,428 @@
+//! Every command as a user runs it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{stdout, wattline};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+/// The stable schema, with the timing fields cut out.
+fn without_timing(mut value: Value) -> Value {
+    for result in value["results"].as_array_mut().unwrap() {
+        for field in ["plan_ms_mean", "plan_ms_p99", "wall_s", "events_per_s"] {
+            result.as_object_mut().unwrap().remove(field).unwrap();
+        }
+    }
+    value
+}
+
+#[test]
+fn compare_has_the_stable_schema() {
+    let value = json(&[
+        "compare",
+        "--scenario",
+        "demo",
+        "--policies",
+        "fifo,edf",
+        "--json",
+    ]);
+    assert_eq!(value["schema"], "wattline.compare/1");
+    let results = value["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    let fields = [
+        "jobs",
+        "finished",
+        "total_cost",
+        "energy_cost",
+        "tardiness_cost",
+        "energy_kwh",
+        "jct_mean_s",
+        "jct_p50_s",
+        "jct_p99_s",
+        "makespan_s",
+        "deadlines_met",
+        "restarts",
+        "peak_power_w",
+        "budget_exceeded_s",
+        "plans",
+        "plan_ms_mean",
+        "plan_ms_p99",
+        "wall_s",
+    ];
+    for result in results {
+        for field in fields {
+            assert!(result[field].is_number(), "{field}: {}", result[field]);
+        }
+        assert_eq!(result["finished"], result["jobs"]);
+        assert_eq!(result["budget_exceeded_s"], 0.0);
+    }
+    assert_eq!(results[0]["policy"], "fifo");
+}
+
+/// The same seed gives the same bytes, however many threads work on it.
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let with = |threads: &str, seed: &str| {
+        let value = json(&[
+            "compare",
+            "--scenario",
+            "bursts",
+            "--policies",
+            "fifo,edf,priority,tiresias,edf+backfill",
+            "--seed",
+            seed,
+            "--threads",
+            threads,
+            "--json",
+        ]);
+        without_timing(value).to_string()
+    };
+    let one = with("1", "11");
+    assert_eq!(one, with("1", "11"));
+    assert_eq!(one, with("4", "11"));
+    assert_ne!(one, with("4", "12"));
+}
+
+/// A budget of 60 % of the peak: every policy keeps it and finishes every job.
+#[test]
+fn every_policy_keeps_a_budget_of_sixty_per_cent() {
+    let policies = "fifo,edf,priority,tiresias,fifo+backfill,edf+backfill,edf+sleep=10min";
+    for seed in ["1", "2", "3"] {
+        let value = json(&[
+            "compare",
+            "--scenario",
+            "capped-60",
+            "--policies",
+            policies,
+            "--seed",
+            seed,
+            "--json",
+        ]);
+        for result in value["results"].as_array().unwrap() {
+            assert_eq!(result["budget_exceeded_s"], 0.0, "{result}");
+            assert_eq!(result["committed_exceeded_s"], 0.0, "{result}");
+            assert_eq!(result["finished"], result["jobs"], "{result}");
+            assert_eq!(result["plans_refused"], 0, "{result}");
+        }
+    }
+}
+
+#[test]
+fn out_writes_a_report_figures_and_job_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new").join("folder");
+    let args = [
+        "compare",
+        "--scenario",
+        "demo",
+        "--policies",
+        "edf,fifo+backfill=7",
+        "--out",
+    ];
+    let args: Vec<&str> = args.into_iter().chain([out.to_str().unwrap()]).collect();
+    let table = stdout(&args);
+    assert!(table.contains("| edf "), "{table}");
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.starts_with("<!DOCTYPE html>") && report.contains("Power against budget"));
+    for wanted in ["http://", "https://", "src="] {
+        let foreign = report.replace("http://www.w3.org/2000/svg", "");
+        assert!(
+            !foreign.contains(wanted),
+            "the report refers to something outside: {wanted}"
+        );
+    }
+    let figures: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(figures["schema"], "wattline.compare/1");
+    let jobs = fs::read_to_string(out.join("jobs-fifo-backfill-7.csv")).unwrap();
+    assert_eq!(jobs.lines().count(), 161);
+    assert!(jobs.starts_with("job,workload,gpus_requested,submit_s,"));
+}
+
+#[test]
+fn simulate_lists_jobs() {
+    let text = stdout(&["simulate", "--scenario", "demo", "--policy", "tiresias"]);
+    assert!(
+        text.contains("40 of 160 jobs shown") && text.contains("resnet50"),
+        "{text}"
+    );
+    let value = json(&[
+        "simulate",
+        "--scenario",
+        "demo",
+        "--policy",
+        "edf",
+        "--json",
+    ]);
+    assert_eq!(value["schema"], "wattline.simulate/1");
+    assert_eq!(value["jobs"].as_array().unwrap().len(), 160);
+    let energy: f64 = value["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|j| j["energy_kwh"].as_f64().unwrap())
+        .sum();
+    let jobs = value["result"]["energy_jobs_kwh"].as_f64().unwrap();
+    assert!((energy - jobs).abs() < 1e-6, "{energy} is not {jobs}");
+}
+
+/// generate → describe → convert → compare: what one command writes, the next one reads.
+#[test]
+fn traces_go_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (made, philly) = (path("made.csv"), path("philly.csv"));
+    stdout(&[
+        "trace",
+        "generate",
+        "--scenario",
+        "demo",
+        "--seed",
+        "5",
+        "--out",
+        &made,
+    ]);
+    let described = json(&[
+        "trace",
+        "describe",
+        "--trace",
+        &made,
+        "--format",
+        "elasticflow",
+        "--json",
+    ]);
+    assert_eq!(described["jobs"], 160);
+    assert!(described["models"].as_array().unwrap().len() >= 4);
+    let args = [
+        "trace",
+        "convert",
+        "--trace",
+        &made,
+        "--format",
+        "elasticflow",
+        "--to",
+        "philly",
+    ];
+    stdout(&[&args[..], &["--out", &philly]].concat());
+    let again = json(&[
+        "trace", "describe", "--trace", &philly, "--format", "philly", "--json",
+    ]);
+    assert_eq!(again["jobs"], 160);
+    let (a, b) = (
+        described["gpu_hours"].as_f64().unwrap(),
+        again["gpu_hours"].as_f64().unwrap(),
+    );
+    assert!((a - b).abs() < 1e-6 * a, "{a} is not {b}");
+    let compared = json(&[
+        "compare",
+        "--trace",
+        &made,
+        "--format",
+        "elasticflow",
+        "--gpus",
+        "32",
+        "--json",
+    ]);
+    for result in compared["results"].as_array().unwrap() {
+        assert_eq!(result["finished"], 160);
+    }
+    assert_eq!(compared["instance"]["gpus"], 32);
+}
+
+/// Sizes follow the load where nothing else is said, and jobs too large for the cluster still run.
+#[test]
+fn a_traces_cluster_follows_the_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    let mut text = "timestamp,duration,num_gpus,gpu_time,cluster\n".to_owned();
+    for hour in 0..24 {
+        text += &format!("2026-01-05 {hour:02}:00:00,14400,4,57600,a\n");
+    }
+    text += "2026-01-05 23:59:59,600,64,38400,b\n";
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let size = |more: &[&str]| {
+        let args = [
+            &[
+                "compare",
+                "--trace",
+                file,
+                "--format",
+                "philly",
+                "--policies",
+                "fifo",
+                "--json",
+            ],
+            more,
+        ]
+        .concat();
+        let value = json(&args);
+        assert_eq!(value["results"][0]["finished"], 25);
+        (
+            value["instance"]["gpus"].as_u64().unwrap(),
+            value["instance"]["notes"].to_string(),
+        )
+    };
+    // 1,420,800 GPU-seconds over 86,399 s: 18.3 GPUs at load 0.9, but the largest job wants 64.
+    assert_eq!(size(&[]).0, 64);
+    let (gpus, notes) = size(&["--gpus", "16"]);
+    assert_eq!(gpus, 16);
+    assert!(
+        notes.contains("1 jobs ask for more GPUs than the cluster has"),
+        "{notes}"
+    );
+    // 2490 is not a multiple of 8: the last node is smaller.
+    assert_eq!(size(&["--gpus", "2490"]).0, 2490);
+}
+
+#[test]
+fn a_site_simulates_its_own_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "workload,gpu,nodes,gpus,global_batch,power_limit_w,samples,seconds,power_w\n\
+                mine,box,1,1,32,,32,0.1,200\nmine,box,1,2,64,,64,0.11,190\n\
+                mine,box,1,1,64,,64,0.18,220\nmine,box,1,2,32,,32,0.07,150\n";
+    fs::write(folder.path().join("m.csv"), rows).unwrap();
+    let text = "name = \"site\"\nmeasurements = \"m.csv\"\n\
+        [[gpu]]\nname = \"box\"\nidle = \"20 W\"\nbusy = \"230 W\"\nmin_limit = \"100 W\"\n\
+        default_limit = \"250 W\"\nmax_limit = \"250 W\"\nlimit_step = \"50 W\"\n\
+        [[nodes]]\ncount = 3\ngpu = \"box\"\ngpus = 2\n\
+        [jobs]\ncount = 30\ngpus = [{ count = 1 }, { count = 2 }]\n\
+        [[jobs.workloads]]\nname = \"mine\"\nbatch = 32\n";
+    let file = folder.path().join("site.toml");
+    fs::write(&file, text).unwrap();
+    let value = json(&["compare", "--scenario", file.to_str().unwrap(), "--json"]);
+    for result in value["results"].as_array().unwrap() {
+        assert_eq!(result["finished"], 30);
+    }
+}
+
+#[test]
+fn a_calendar_of_budgets_is_kept_at_every_instant() {
+    let value = json(&[
+        "compare",
+        "--scenario",
+        "demo",
+        "--policies",
+        "fifo,edf,tiresias,edf+sleep=10min",
+        "--json",
+    ]);
+    for result in value["results"].as_array().unwrap() {
+        assert_eq!(result["committed_exceeded_s"], 0.0, "{result}");
+    }
+    // A budget from the command line replaces the calendar.
+    let value = json(&[
+        "compare",
+        "--scenario",
+        "demo",
+        "--budget",
+        "9 kW",
+        "--policies",
+        "edf",
+        "--json",
+    ]);
+    assert!(value["results"][0]["peak_power_w"].as_f64().unwrap() <= 9000.0);
+}
+
+#[test]
+fn the_small_commands() {
+    assert!(stdout(&["policies"]).contains("tiresias"));
+    assert_eq!(
+        json(&["policies", "--json"])["policies"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
+    assert!(stdout(&["config", "list"]).contains("capped-60"));
+    assert!(stdout(&["config", "check", "demo"]).contains("good"));
+    let shown = stdout(&["config", "show", "demo"]);
+    assert!(shown.contains("budget_lead = \"5 min\""), "{shown}");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&["completions", shell]).contains("wattline"));
+    }
+    assert!(stdout(&["man"]).contains(".TH wattline"));
+    let folder = tempfile::tempdir().unwrap();
+    stdout(&["man", "--out", folder.path().to_str().unwrap()]);
+    assert!(folder.path().join("wattline-compare.1").exists());
+    let bench = json(&[
+        "bench",
+        "sim",
+        "--scenario",
+        "demo",
+        "--policies",
+        "fifo",
+        "--scaling",
+        "--json",
+    ]);
+    assert_eq!(bench["schema"], "wattline.bench.sim/1");
+    assert_eq!(bench["runs"].as_array().unwrap().len(), 4);
+}
+
+/// What `config show` prints is a scenario again, and the same one.
+#[test]
+fn a_shown_scenario_can_be_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["demo", "capped-60", "bursts", "night-price"] {
+        let file = folder.path().join(format!("{name}.toml"));
+        fs::write(&file, stdout(&["config", "show", name])).unwrap();
+        let run = |scenario: &str| {
+            let args = [
+                "compare",
+                "--scenario",
+                scenario,
+                "--policies",
+                "edf",
+                "--json",
+            ];
+            without_timing(json(&args)).to_string()
+        };
+        assert_eq!(run(name), run(file.to_str().unwrap()));
+    }
+}
+
+/// A reader that goes away is no error.
+#[test]
+fn nobody_reads() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wattline"))
+        .args(["simulate", "--scenario", "demo", "--all", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// Names from a trace reach the terminal without their control characters.
+#[test]
+fn names_are_made_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    let text = "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n\
+                \x1b[31m<script>alert(1)</script>,0,1,bert,500,8,1,60\n";
+    fs::write(&file, text).unwrap();
+    let out = folder.path().join("out");
+    let output = wattline(&[
+        "simulate",
+        "--trace",
+        file.to_str().unwrap(),
+        "--format",
+        "elasticflow",
+        "--gpus",
+        "8",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(output.status.success());
+    assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b));
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(!report.contains("<script>alert") && !report.contains('\x1b'));
+}
