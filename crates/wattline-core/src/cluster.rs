@@ -175,9 +175,8 @@ impl Cluster {
         }
         for t in &gpu_types {
             let (idle, min, default, max) = (t.idle, t.min_limit, t.default_limit, t.max_limit);
-            if !(Watts::ZERO <= idle && idle <= min && min <= default && default <= max)
-                || !max.is_finite()
-            {
+            let rising = Watts::ZERO <= idle && idle <= min && min <= default && default <= max;
+            if !rising || !max.is_finite() {
                 return Err(ClusterError::Limits { name: t.name.clone(), idle, min, default, max });
             }
         }

@@ -23,7 +23,7 @@ impl Timestamp {
     /// From seconds, rounded to the nearest microsecond; saturates at the ends.
     #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {
-        Self((seconds * 1e6).round() as i64)
+        Self(whole_micros(Seconds::new(seconds)))
     }
 
     /// From whole microseconds.
@@ -54,21 +54,27 @@ impl Timestamp {
 impl Add<Seconds> for Timestamp {
     type Output = Self;
     fn add(self, time: Seconds) -> Self {
-        Self(self.0.saturating_add((time.get() * 1e6).round() as i64))
+        Self(self.0.saturating_add(whole_micros(time)))
     }
 }
 impl Sub<Seconds> for Timestamp {
     type Output = Self;
     fn sub(self, time: Seconds) -> Self {
-        Self(self.0.saturating_sub((time.get() * 1e6).round() as i64))
+        Self(self.0.saturating_sub(whole_micros(time)))
     }
 }
 impl Sub for Timestamp {
     type Output = Seconds;
     fn sub(self, earlier: Self) -> Seconds {
-        Seconds::new(self.0.saturating_sub(earlier.0) as f64 / 1e6)
+        Seconds::new(Self(self.0.saturating_sub(earlier.0)).seconds())
     }
 }
+
+/// To the nearest microsecond.
+fn whole_micros(time: Seconds) -> i64 {
+    (time.get() * 1e6).round() as i64
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3} s", self.seconds())

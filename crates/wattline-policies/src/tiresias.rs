@@ -168,9 +168,10 @@ impl Tiresias {
                 }
             }
         }
-        while let Some((time, id)) = self.crossings.first().copied()
-            && time <= view.now
-        {
+        // A little early, because when exactly a job is across is a matter of rounding.
+        let soon = view.now + Seconds::new(1e-5);
+        let across = self.crossings.iter().take_while(|(time, _)| *time <= soon);
+        for id in across.map(|(_, id)| *id).collect::<Vec<_>>() {
             self.sync_job(view, id);
         }
     }

@@ -122,7 +122,7 @@ pub fn simulate(
         alerts: Vec::new(),
     };
     let began = (watch.seconds)();
-    run.to_the_end()?;
+    run.run_out()?;
     let wall = (watch.seconds)() - began;
     Ok(run.outcome(policy, wall))
 }
@@ -168,7 +168,7 @@ struct Run<'a> {
 const MOST_ALERTS: usize = 100;
 
 impl Run<'_> {
-    fn to_the_end(&mut self) -> Result<(), SimulationError> {
+    fn run_out(&mut self) -> Result<(), SimulationError> {
         let jobs = self.instance.jobs.len();
         let mut rounds: u64 = 0;
         let mut fruitless = 0;

@@ -1,5 +1,6 @@
 //! A real trace of 82,247 jobs, where it is there to be read.
 #![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this test measures time")]
 
 mod common;
 

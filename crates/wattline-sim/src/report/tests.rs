@@ -1,4 +1,5 @@
 //! Tests of the whole page and of the parts that must not lie.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "one test measures time")]
 
 use std::time::Instant;
 

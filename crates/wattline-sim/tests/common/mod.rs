@@ -6,6 +6,7 @@ use wattline_sim::scenario::Scenario;
 use wattline_sim::simulation::{Outcome, Watch, simulate};
 
 /// Runs a policy with nobody watching.
+#[allow(dead_code, reason = "not every test is content with that")]
 pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
     let watch = Watch {
         seconds: &|| 0.0,

@@ -1,0 +1,64 @@
+//! The built-in scenarios under every baseline: a change in any figure is a change in behaviour
+//! and must be meant. `UPDATE_GOLDEN=1 cargo test -p wattline-sim --test golden` writes the files
+//! anew; the diff is then part of the review.
+#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::disallowed_methods, reason = "the environment says whether to write")]
+
+mod common;
+
+use common::{instance, run};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use wattline_sim::metrics::Summary;
+
+const POLICIES: &[&str] =
+    &["fifo", "edf", "priority", "tiresias", "fifo+backfill=20", "edf+sleep=10min"];
+
+/// Six significant digits: the same on machines whose `powf` differs in the last bit.
+fn lines(summary: &Summary) -> String {
+    let value = serde_json::to_value(summary).unwrap();
+    let mut text = format!("[{}]\n", summary.policy);
+    for (field, value) in value.as_object().unwrap() {
+        let timing = Summary::TIMING_FIELDS.contains(&field.as_str());
+        if let (false, Some(number)) = (timing, value.as_f64()) {
+            writeln!(text, "{field} = {number:.5e}").unwrap();
+        }
+    }
+    text
+}
+
+fn golden(name: &str, toml: &str) {
+    let instance = instance(toml);
+    let text: String =
+        POLICIES.iter().map(|policy| lines(&run(&instance, policy).summary) + "\n").collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    for (ours, theirs) in text.lines().zip(expected.lines()) {
+        assert_eq!(ours, theirs, "{name}: not as in {}", path.display());
+    }
+    assert_eq!(text.lines().count(), expected.lines().count(), "{name}");
+}
+
+#[test]
+fn demo() {
+    golden("demo", include_str!("../../../scenarios/demo.toml"));
+}
+
+#[test]
+fn capped_60() {
+    golden("capped-60", include_str!("../../../scenarios/capped-60.toml"));
+}
+
+#[test]
+fn bursts() {
+    golden("bursts", include_str!("../../../scenarios/bursts.toml"));
+}
+
+#[test]
+fn night_price() {
+    golden("night-price", include_str!("../../../scenarios/night-price.toml"));
+}
