@@ -6,7 +6,7 @@ OUT ?= out
 # Other people's data that may not be committed; tests that need it say so and pass without it.
 export WATTLINE_SHARED ?= $(abspath $(wildcard ../shared))
 
-.PHONY: run test bench lint fmt build deny book clean
+.PHONY: run test bench lint fmt build setup deny book clean
 
 ## Compare policies on the built-in demo and write a report
 run: build
@@ -22,7 +22,12 @@ test: lint
 build:
 	$(CARGO) build --release --locked --bin wattline
 
-lint:
+# A toolchain installed with the minimal profile lacks these two.
+setup:
+	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	@$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

@@ -1,7 +1,6 @@
 //! Values that change over the day and the week: budgets, prices, carbon intensity.
 
 use crate::time::Timestamp;
-use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -10,6 +9,50 @@ const WEEK: i64 = 7 * DAY;
 /// The Unix epoch was a Thursday; weeks here begin on Monday.
 const EPOCH_INTO_WEEK: i64 = 3 * DAY;
 const MICROS: i64 = 1_000_000;
+
+/// Local time minus UTC, written `"+01:00"` or `"-05:00"`. Summer time is not modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UtcOffset {
+    seconds: i64,
+}
+
+impl std::str::FromStr for UtcOffset {
+    type Err = CalendarError;
+    fn from_str(text: &str) -> Result<Self, CalendarError> {
+        let wrong = || CalendarError::UtcOffset(text.chars().take(40).collect());
+        let (sign, time) = match text.split_at_checked(1) {
+            Some(("+", time)) => (1, time),
+            Some(("-", time)) => (-1, time),
+            _ => return Err(wrong()),
+        };
+        let seconds = time_of_day(time).map_err(|_| wrong())?;
+        if seconds > 14 * 3600 {
+            return Err(wrong());
+        }
+        Ok(Self { seconds: sign * seconds })
+    }
+}
+
+impl std::fmt::Display for UtcOffset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.seconds < 0 { '-' } else { '+' };
+        let minutes = self.seconds.abs() / 60;
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+impl Serialize for UtcOffset {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for UtcOffset {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
 
 /// A piecewise-constant value that repeats every week.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,11 +67,16 @@ pub struct Calendar<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CalendarError {
     /// A day that is not one.
-    #[error("'{0}' is not a day or a range of days: write for example \"mon-fri\", \"sat,sun\" or \"all\"")]
+    #[error(
+        "'{0}' is not a day or a range of days: write for example \"mon-fri\", \"sat,sun\" or \"all\""
+    )]
     Days(String),
     /// A time of day that is not one.
     #[error("'{0}' is not a time of day: write it as \"HH:MM\", from 00:00 to 24:00")]
     TimeOfDay(String),
+    /// An offset that is not one.
+    #[error("'{0}' is not an offset from UTC: write it as \"+01:00\" or \"-05:00\"")]
+    UtcOffset(String),
 }
 
 /// On these days, between these times, the value is this. Later rules win over earlier ones.
@@ -73,7 +121,7 @@ impl<T: Copy + PartialEq> Calendar<T> {
     pub fn from_rules(
         default: T,
         rules: &[Rule<T>],
-        utc_offset: Seconds,
+        utc_offset: UtcOffset,
     ) -> Result<Self, CalendarError> {
         let mut spans: Vec<(i64, i64, T)> = Vec::new();
         for rule in rules {
@@ -102,7 +150,7 @@ impl<T: Copy + PartialEq> Calendar<T> {
         };
         let mut steps: Vec<(i64, T)> = cuts.into_iter().map(|t| (t, at(t))).collect();
         steps.dedup_by(|b, a| a.1 == b.1);
-        Ok(Self { steps, utc_offset: utc_offset.get() as i64 })
+        Ok(Self { steps, utc_offset: utc_offset.seconds })
     }
 
     /// The value at a time.
@@ -213,8 +261,9 @@ mod tests {
 
     #[test]
     fn office_hours() {
-        let c = Calendar::from_rules(1, &[rule("mon-fri", "08:00", "20:00", 2)], Seconds::ZERO)
-            .unwrap();
+        let c =
+            Calendar::from_rules(1, &[rule("mon-fri", "08:00", "20:00", 2)], UtcOffset::default())
+                .unwrap();
         assert_eq!(c.at(monday(7.9)), 1);
         assert_eq!(c.at(monday(8.0)), 2);
         assert_eq!(c.at(monday(20.0)), 1);
@@ -227,7 +276,8 @@ mod tests {
 
     #[test]
     fn nights_run_over_midnight_and_the_week_end() {
-        let c = Calendar::from_rules(1, &[rule("all", "22:00", "06:00", 2)], Seconds::ZERO).unwrap();
+        let c = Calendar::from_rules(1, &[rule("all", "22:00", "06:00", 2)], UtcOffset::default())
+            .unwrap();
         assert_eq!(c.at(monday(1.0)), 2, "Sunday's night reaches into Monday");
         assert_eq!(c.at(monday(7.0)), 1);
         assert_eq!(c.at(monday(23.0)), 2);
@@ -236,17 +286,32 @@ mod tests {
 
     #[test]
     fn local_time() {
-        let c = Calendar::from_rules(1, &[rule("mon", "00:00", "01:00", 2)], Seconds::hours(2.0))
-            .unwrap();
+        let c =
+            Calendar::from_rules(1, &[rule("mon", "00:00", "01:00", 2)], "+02:00".parse().unwrap())
+                .unwrap();
         assert_eq!(c.at(monday(-2.0)), 2);
         assert_eq!(c.at(monday(0.0)), 1);
     }
 
     #[test]
+    fn offsets_east_and_west() {
+        let west: UtcOffset = "-05:30".parse().unwrap();
+        assert_eq!(west.to_string(), "-05:30");
+        let c = Calendar::from_rules(1, &[rule("mon", "00:00", "01:00", 2)], west).unwrap();
+        assert_eq!(c.at(monday(5.5)), 2);
+        assert_eq!(c.at(monday(6.5)), 1);
+        for bad in ["", "5", "+5", "05:00", "+15:00", "-24:00", "+ä"] {
+            assert!(bad.parse::<UtcOffset>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn says_what_is_wrong() {
-        let bad = Calendar::from_rules(1, &[rule("mon-fry", "08:00", "20:00", 2)], Seconds::ZERO);
+        let bad =
+            Calendar::from_rules(1, &[rule("mon-fry", "08:00", "20:00", 2)], UtcOffset::default());
         assert!(bad.unwrap_err().to_string().contains("mon-fry"));
-        let bad = Calendar::from_rules(1, &[rule("mon", "8 o'clock", "20:00", 2)], Seconds::ZERO);
+        let bad =
+            Calendar::from_rules(1, &[rule("mon", "8 o'clock", "20:00", 2)], UtcOffset::default());
         assert!(bad.unwrap_err().to_string().contains("HH:MM"));
     }
 
@@ -261,7 +326,7 @@ mod tests {
                 rule(names[day], &format!("{from:02}:00"), &format!("{:02}:00", (from + length) % 24), 2),
                 rule("wed", "11:00", "13:00", 3),
             ];
-            let c = Calendar::from_rules(1, &rules, Seconds::ZERO).unwrap();
+            let c = Calendar::from_rules(1, &rules, UtcOffset::default()).unwrap();
             let now = monday(hour);
             if let Some(next) = c.next_change(now) {
                 prop_assert!(next > now);

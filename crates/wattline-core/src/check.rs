@@ -55,7 +55,9 @@ pub enum Violation {
         gpu: GpuId,
     },
     /// Not all GPUs of the configuration, or too many, or on another number of nodes.
-    #[error("{job}: the configuration says {gpus} GPUs on {nodes} nodes, the allocation has {given} on {given_nodes}")]
+    #[error(
+        "{job}: the configuration says {gpus} GPUs on {nodes} nodes, the allocation has {given} on {given_nodes}"
+    )]
     Gang {
         /// Which job.
         job: JobId,
@@ -230,9 +232,8 @@ pub fn check(
         };
         let there = state.node(*node).power != NodePower::Down && target == Target::Up;
         if !there {
-            wrong.extend(
-                residents.iter().map(|r| Violation::NodeNotUp { job: r.job, node: *node }),
-            );
+            wrong
+                .extend(residents.iter().map(|r| Violation::NodeNotUp { job: r.job, node: *node }));
         }
         let (old, new) = (
             state.node(*node).planned_committed(),
@@ -325,10 +326,7 @@ fn one_job_per_gpu(node: NodeId, residents: &[Resident], wrong: &mut Vec<Violati
 fn occupancy(residents: &[Resident]) -> power::Occupancy {
     residents.iter().fold(power::Occupancy::default(), |sum, r| {
         let count = r.mask.count_ones();
-        power::Occupancy {
-            busy: sum.busy + count,
-            limits: sum.limits + r.limit * f64::from(count),
-        }
+        power::Occupancy { busy: sum.busy + count, limits: sum.limits + r.limit * f64::from(count) }
     })
 }
 
@@ -368,10 +366,8 @@ pub fn audit(state: &State, budget: Option<Watts>) -> Vec<Violation> {
             check_placement(state, id, placement, &mut wrong);
         }
     }
-    let recorded = [
-        (state.planned_committed(), planned_total),
-        (state.held_committed(), held_total),
-    ];
+    let recorded =
+        [(state.planned_committed(), planned_total), (state.held_committed(), held_total)];
     for (recorded, actual) in recorded {
         if (recorded - actual).get().abs() > 1e-6 * actual.get().max(1.0) {
             wrong.push(Violation::Ledger { recorded, actual });

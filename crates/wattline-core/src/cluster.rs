@@ -33,7 +33,8 @@ impl GpuType {
     /// The limits we use, from the default down to the lowest.
     pub fn limits_down(&self) -> impl Iterator<Item = Watts> + '_ {
         let span = (self.default_limit - self.min_limit).get();
-        let steps = if self.limit_step.get() > 0.0 { (span / self.limit_step.get()) as u32 } else { 0 };
+        let steps =
+            if self.limit_step.get() > 0.0 { (span / self.limit_step.get()) as u32 } else { 0 };
         let last = self.default_limit - self.limit_step * f64::from(steps);
         let floor = (last > self.min_limit).then_some(self.min_limit);
         (0..=steps).map(|k| self.default_limit - self.limit_step * f64::from(k)).chain(floor)
@@ -149,7 +150,9 @@ pub enum ClusterError {
         what: &'static str,
     },
     /// Limits out of order.
-    #[error("GPU type '{name}': limits must satisfy idle ≤ min ≤ default ≤ max, got {idle}, {min}, {default}, {max}")]
+    #[error(
+        "GPU type '{name}': limits must satisfy idle ≤ min ≤ default ≤ max, got {idle}, {min}, {default}, {max}"
+    )]
     Limits {
         /// Which type.
         name: Box<str>,
@@ -205,9 +208,11 @@ impl Cluster {
                     table.iter().all(|b| sound(b.watts) && b.pue.is_finite() && b.pue >= 0.0)
                 }
             };
-            for (what, good) in
-                [("power", drawn), ("sleep power", sound(node.sleep)), ("boot power", sound(node.boot))]
-            {
+            for (what, good) in [
+                ("power", drawn),
+                ("sleep power", sound(node.sleep)),
+                ("boot power", sound(node.boot)),
+            ] {
                 if !good {
                     return Err(ClusterError::Power { name: name(), what });
                 }
@@ -264,6 +269,12 @@ impl Cluster {
         self.totals[gpu_type.index()]
     }
 
+    /// GPUs of the largest job that fits: all GPUs of the most frequent type.
+    #[must_use]
+    pub fn largest_job(&self) -> u32 {
+        self.totals.iter().copied().max().unwrap_or(0)
+    }
+
     /// GPUs of the largest node of a type; a job that asks for more spreads over several.
     #[must_use]
     pub fn largest_node(&self, gpu_type: GpuTypeId) -> u32 {
@@ -276,13 +287,13 @@ impl Cluster {
         shape.gpus.div_ceil(self.largest_node(shape.gpu_type).max(1))
     }
 
-    /// The most a node can draw: all GPUs at their default limits, or booting.
+    /// The most a node can draw: all GPUs at their highest limits, or booting.
     #[must_use]
     pub fn most_power(&self, id: NodeId) -> Watts {
         let node = self.node(id);
         let up = match &node.draw {
             NodeDraw::Additive { base } => {
-                *base + self.gpu_type(node.gpu_type).default_limit * f64::from(node.gpus)
+                *base + self.gpu_type(node.gpu_type).max_limit * f64::from(node.gpus)
             }
             NodeDraw::ByBusyGpus(table) => table.iter().fold(Watts::ZERO, |m, b| m.max(b.watts)),
         };
@@ -336,7 +347,7 @@ impl Cluster {
                 .filter(possible)
                 .collect(),
         };
-        if job.elasticity == Elasticity::Rigid && job.shapes.is_none() {
+        if job.elasticity == Elasticity::Rigid {
             shapes.retain(|s| s.gpus == job.gpus.requested);
         }
         shapes.sort_unstable();

@@ -105,6 +105,7 @@ impl Placement {
     /// Whether the running job can take on `other` without a restart.
     #[must_use]
     pub fn same_but_limit(&self, other: &Self) -> bool {
-        self.allocation == other.allocation && self.configuration.same_but_limit(&other.configuration)
+        self.allocation == other.allocation
+            && self.configuration.same_but_limit(&other.configuration)
     }
 }

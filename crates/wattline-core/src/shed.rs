@@ -6,7 +6,8 @@
 use crate::ids::{JobId, NodeId, PlanId};
 use crate::plan::{Decision, JobChange, NodeChange, Plan, Reason};
 use crate::power::{self, NodePower, Occupancy, TOLERANCE};
-use crate::state::{State, Target};
+use crate::state::{JobState, State, Target};
+use crate::time::Timestamp;
 use crate::units::Watts;
 use std::collections::BTreeSet;
 
@@ -39,7 +40,9 @@ pub fn shed(state: &State, budget: Watts, current: PlanId) -> Option<Plan> {
         .collect();
     running.sort_by(|a, b| {
         let (x, y) = (state.job(*a), state.job(*b));
-        x.job.weight.total_cmp(&y.job.weight).then(y.first_start.cmp(&x.first_start)).then(b.cmp(a))
+        // Who has not started loses nothing; who started last loses least.
+        let start = |job: &JobState| job.first_start.unwrap_or(Timestamp::FAR_FUTURE);
+        x.job.weight.total_cmp(&y.job.weight).then(start(y).cmp(&start(x))).then(b.cmp(a))
     });
     for job in running {
         draft.stopped.insert(job);
@@ -118,9 +121,11 @@ impl Draft<'_> {
             }
         }
         let reason = Reason::NodeOverBudget;
-        plan.nodes.extend(
-            self.asleep.iter().map(|node| NodeChange { node: *node, target: Target::Asleep, reason }),
-        );
+        plan.nodes.extend(self.asleep.iter().map(|node| NodeChange {
+            node: *node,
+            target: Target::Asleep,
+            reason,
+        }));
         plan
     }
 }

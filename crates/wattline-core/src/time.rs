@@ -10,7 +10,9 @@ use std::ops::{Add, Sub};
 /// An integer, so that times are totally ordered and hashable, so that two things that happen "at
 /// the same time" compare equal whatever arithmetic led there, and so that a journal replays to
 /// the very same instants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 

@@ -143,9 +143,7 @@ fn a_shape_that_the_job_may_not_take_is_found() {
     let rigid = Job { elasticity: Elasticity::Rigid, ..job() };
     let moldable = Job { elasticity: Elasticity::Moldable, ..job() };
     let mut bench = Bench::with(TWO_NODES, vec![rigid, moldable], None);
-    let shape = |id, gpus| {
-        vec![Violation::Shape { job: JobId(id), gpus, gpu_type: GpuTypeId(0) }]
-    };
+    let shape = |id, gpus| vec![Violation::Shape { job: JobId(id), gpus, gpu_type: GpuTypeId(0) }];
     assert_eq!(judge_job(&bench, runs(0, on(&[(0, 0b111)], FULL))), shape(0, 3));
     assert_eq!(judge_job(&bench, runs(1, on(&[(0, 0b111)], FULL))), []);
     // Once it has started, a moldable job keeps its size.

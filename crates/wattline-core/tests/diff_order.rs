@@ -35,8 +35,7 @@ fn one_of_each() -> (Bench, Vec<wattline_core::action::Action>) {
 #[test]
 fn what_lowers_power_comes_before_what_raises_it_and_waking_before_starting() {
     let (_, actions) = one_of_each();
-    let expected =
-        ["stop j0", "limit j1 100", "sleep n3", "wake n4", "limit j2 300", "start j3"];
+    let expected = ["stop j0", "limit j1 100", "sleep n3", "wake n4", "limit j2 300", "start j3"];
     assert_eq!(kinds(&actions), expected);
 }
 

@@ -163,10 +163,8 @@ fn work_that_is_not_a_number_is_refused_and_changes_nothing() {
     let before = bench.everything();
     let job = JobId(0);
     for done in [f64::NAN, f64::INFINITY, -1.0] {
-        let reports = [
-            Event::Stopped { job, done: Work(done) },
-            Event::Progress { job, done: Work(done) },
-        ];
+        let reports =
+            [Event::Stopped { job, done: Work(done) }, Event::Progress { job, done: Work(done) }];
         for report in reports {
             let refused = bench.engine.handle(bench.now, report).unwrap_err();
             assert!(matches!(refused, EventError::Work { job: JobId(0), .. }), "{refused}");
@@ -247,8 +245,7 @@ fn a_refused_plan_leaves_the_one_before_in_force_and_raises_an_alert() {
 fn a_job_that_will_not_stop_is_planned_as_it_is_and_its_rival_waits() {
     let mut bench = Bench::new(&[(0, 4)], 2, None);
     bench.settle(vec![runs(0, on(&[(0, 0b11)], FULL))], vec![]);
-    let mut actions =
-        bench.plan(vec![waits(0), runs(1, on(&[(0, 0b110)], FULL))], vec![]);
+    let mut actions = bench.plan(vec![waits(0), runs(1, on(&[(0, 0b110)], FULL))], vec![]);
     for _ in 0..3 {
         fail(&mut bench, only(&actions));
         actions = next_try(&mut bench);

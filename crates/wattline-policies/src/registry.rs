@@ -92,7 +92,8 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
         match option.split_once('=').unwrap_or((option, "")) {
             ("backfill", "") => options.backfill = Some(BACKFILL_DEPTH),
             ("backfill", depth) => {
-                options.backfill = Some(depth.parse().map_err(|_| wrong(option))?);
+                let depth = depth.parse().ok().filter(|depth| *depth > 0);
+                options.backfill = Some(depth.ok_or_else(|| wrong(option))?);
             }
             ("sleep", after) => {
                 let after: Seconds = after.parse().map_err(|_| wrong(option))?;
@@ -135,6 +136,7 @@ mod tests {
         assert!(message("sjf").contains("known are fifo, edf, priority, tiresias"));
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
+        assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("").contains("unknown policy ''"));
     }

@@ -8,9 +8,7 @@
 //! After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019.
 
 use crate::list::{Rank, WaitingJobs, rank_of_time};
-use crate::placing::{
-    Choice, Draft, FreeGpus, configuration, raise_limits, start_at_any_limit,
-};
+use crate::placing::{Choice, Draft, FreeGpus, configuration, raise_limits, start_at_any_limit};
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{JobId, MenuId, NodeId};
@@ -280,7 +278,19 @@ impl Tiresias {
         self.blocked.resize(self.groups.len(), false);
     }
 
-    fn schedule(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
+    fn raise_limits(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
+        let known = &self.known;
+        let planned = |id: JobId| known.get(id.index())?.as_ref().map(|r| &r.placement);
+        for (id, limit) in raise_limits(view, draft, &mut self.capped, planned) {
+            if let Some(Some(running)) = self.known.get_mut(id.index()) {
+                running.placement.configuration.power_limit = limit;
+            }
+        }
+    }
+
+    /// Starts what can start; says whether somebody gave way, who may have left watts.
+    fn schedule(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) -> bool {
+        let mut some_gave_way = false;
         loop {
             self.unblock();
             let mut started = false;
@@ -290,6 +300,7 @@ impl Tiresias {
                     started = true;
                 } else if self.start_on_others(view, draft, id, rank, &choices) {
                     // Those who gave way may have left more than was needed.
+                    some_gave_way = true;
                     self.unblock();
                 } else {
                     self.pass_over(view, id, group, &choices);
@@ -299,7 +310,7 @@ impl Tiresias {
             // the best fit is taken by then, another node is, and nodes may have gone to sleep.
             let again = started && view.budget.is_some();
             if !again && !self.start_one_at_any_limit(view, draft) {
-                return;
+                return some_gave_way;
             }
         }
     }
@@ -453,7 +464,13 @@ impl Tiresias {
         Some(victims)
     }
 
-    fn give_way(&mut self, draft: &mut Draft<'_, '_>, victim: JobId, to: JobId, view: &ClusterView<'_>) {
+    fn give_way(
+        &mut self,
+        draft: &mut Draft<'_, '_>,
+        victim: JobId,
+        to: JobId,
+        view: &ClusterView<'_>,
+    ) {
         let Some(running) = self.forget_running(victim) else { return };
         self.free.give_back(&running.placement.allocation);
         draft.stop(victim, &running.placement, Reason::GaveWay { to });
@@ -491,12 +508,10 @@ impl Policy for Tiresias {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         self.sync(view);
         let mut draft = Draft::new(view);
-        for (id, limit) in raise_limits(view, &mut draft, &mut self.capped) {
-            if let Some(Some(running)) = self.known.get_mut(id.index()) {
-                running.placement.configuration.power_limit = limit;
-            }
+        self.raise_limits(view, &mut draft);
+        if self.schedule(view, &mut draft) {
+            self.raise_limits(view, &mut draft);
         }
-        self.schedule(view, &mut draft);
         draft.explain_new(&self.free);
         draft.plan().revisit = self.crossings.first().map(|(time, _)| *time);
         draft.finish()

@@ -10,6 +10,9 @@ use common::{
     cases, scenario,
 };
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use std::collections::BTreeMap;
 
 fn holds_for_all(scenario: &common::Scenario, watch: Watch) -> Result<(), TestCaseError> {
     for spec in SPECS {
@@ -19,7 +22,7 @@ fn holds_for_all(scenario: &common::Scenario, watch: Watch) -> Result<(), TestCa
 }
 
 proptest! {
-    #![proptest_config(cases(128, 1))]
+    #![proptest_config(cases(256, 1))]
 
     #[test]
     fn no_plan_is_refused_and_committed_power_never_rises_above_the_budget(
@@ -30,7 +33,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 2))]
+    #![proptest_config(cases(256, 2))]
 
     #[test]
     fn planning_with_the_index_equals_planning_from_scratch(scenario in scenario(ANYTHING)) {
@@ -39,7 +42,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 3))]
+    #![proptest_config(cases(256, 3))]
 
     #[test]
     fn every_job_that_fits_ends_when_nothing_goes_wrong(scenario in scenario(CALM_AND_FEASIBLE)) {
@@ -48,7 +51,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 4))]
+    #![proptest_config(cases(256, 4))]
 
     #[test]
     fn every_job_that_fits_ends_once_things_stop_going_wrong(
@@ -59,7 +62,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 8))]
+    #![proptest_config(cases(256, 8))]
 
     #[test]
     fn a_job_that_the_budget_carries_ends_even_if_others_never_can(
@@ -70,7 +73,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(128, 5))]
+    #![proptest_config(cases(256, 5))]
 
     #[test]
     fn a_constant_budget_that_carries_a_job_is_never_exceeded(
@@ -90,10 +93,45 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(64, 7))]
+    #![proptest_config(cases(256, 7))]
 
     #[test]
     fn hearing_news_twice_does_no_harm(scenario in scenario(ANYTHING)) {
         holds_for_all(&scenario, Watch { twice: true, ..Watch::default() })?;
     }
+}
+
+#[test]
+fn the_random_runs_go_through_everything_that_can_happen() {
+    let mut runner = TestRunner::new(cases(1, 9));
+    let strategy = scenario(ANYTHING);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut finished = 0;
+    for _ in 0..64 {
+        let scenario = strategy.new_tree(&mut runner).unwrap().current();
+        for spec in SPECS {
+            let ran = run(&scenario, spec, Watch::default()).unwrap();
+            finished += ran.finished;
+            for (kind, count) in ran.seen {
+                *seen.entry(kind).or_default() += count;
+            }
+        }
+    }
+    for kind in [
+        "Start",
+        "Stop",
+        "Limit",
+        "Wake",
+        "Sleep",
+        "BudgetFell",
+        "NeverFits",
+        "StartGivenUp",
+        "StopGivenUp",
+        "LimitGivenUp",
+        "WakeGivenUp",
+        "SleepGivenUp",
+    ] {
+        assert!(seen.get(kind).is_some_and(|count| *count >= 5), "{kind}: {seen:?}");
+    }
+    assert!(finished > 64 * SPECS.len(), "{finished} jobs finished");
 }

@@ -9,7 +9,7 @@ use common::drive::{Drive, Watch, run};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
-use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw, Shape};
+use wattline_core::cluster::{BusyPower, Cluster, GpuType, Node, NodeDraw, Shape};
 use wattline_core::engine::EngineConfig;
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
@@ -188,19 +188,41 @@ fn tiresias_lets_a_job_give_way_whose_limit_it_has_just_raised() {
     all_end(&scenario, "tiresias+queues=100");
 }
 
+/// A small node that draws a lot for each GPU and a large one that draws next to nothing.
+fn dear_and_cheap(jobs: Vec<Job>, budget: f64) -> Scenario {
+    let mut scenario = scenario(&[(0, 1)], jobs, Some(budget));
+    let mut card = scenario.cluster.gpu_type(GpuTypeId(0)).clone();
+    (card.idle, card.busy) = (Watts::new(5.0), Watts::new(6.0));
+    (card.min_limit, card.default_limit) = (card.busy, card.busy);
+    let template = scenario.cluster.node(NodeId(0)).clone();
+    let steps = [70.0, 209.0, 349.0, 488.0, 628.0];
+    let entry = |w: &f64| BusyPower { watts: Watts::new(*w), pue: 1.0 };
+    let table = NodeDraw::ByBusyGpus(steps.iter().map(entry).collect());
+    let dear = Node { gpus: 4, draw: table, ..template.clone() };
+    let base = NodeDraw::Additive { base: Watts::new(50.0) };
+    let cheap = Node { gpus: 8, draw: base, ..template };
+    scenario.cluster = Arc::new(Cluster::new(vec![card], vec![dear, cheap]).unwrap());
+    scenario
+}
+
+/// The best fit for the first job is too dear. Once the second has taken a part of it the first
+/// goes elsewhere, which it was not asked again about.
+#[test]
+fn a_job_is_asked_again_when_another_has_taken_the_place_it_could_not_afford() {
+    for spec in ["fifo", "tiresias"] {
+        let scenario = dear_and_cheap(vec![rigid(4), rigid(1)], 310.0);
+        assert_eq!(first_planned(&scenario, spec), [0, 1], "{spec}");
+    }
+}
+
 /// What a job that gives way leaves behind was offered only to those after the one it made way for.
 #[test]
 fn tiresias_offers_what_is_left_over_to_those_who_found_no_room_before() {
-    // Job 1 does not fit where job 0 sits even if job 0 goes; job 2 does. Then there is room.
-    let late = |gpus: u32, gpu_type: u16| {
-        let shapes = [Shape { gpu_type: GpuTypeId(gpu_type), gpus }];
-        Job { submit: at(500.0), shapes: Some(shapes.into()), ..rigid(gpus) }
-    };
-    let watts = 2.0 * BASE + 4.0 * FULL;
-    let jobs = vec![Job { work: Work(1e5), ..late(4, 0) }, late(1, 1), late(1, 0)];
-    let mut jobs = jobs;
-    jobs[0].submit = Timestamp::ZERO;
-    let scenario = scenario(&[(0, 4), (1, 1)], jobs, Some(watts));
+    let late = |gpus| Job { submit: at(500.0), ..rigid(gpus) };
+    let first = Job { work: Work(1e5), ..rigid(4) };
+    // The first job alone takes all the watts. Were it gone, the second would be too dear where it
+    // fits best; after the third has started there, all three have room.
+    let scenario = dear_and_cheap(vec![first, late(4), late(1)], 718.0);
     let watch = Watch { idempotence: true, scratch: true, ..Watch::default() };
     run(&scenario, "tiresias+queues=100", watch).unwrap();
 }
@@ -213,6 +235,69 @@ fn tiresias_counts_the_service_of_a_job_that_is_being_stopped() {
     let late = |submit| Job { submit: at(submit), ..rigid(1) };
     let jobs = vec![first, late(60.0), late(100.0), late(250.0), late(420.0)];
     all_end(&scenario(&[(0, 2)], jobs, None), "tiresias+queues=100/300/500");
+}
+
+/// When exactly a job is across a boundary is a matter of rounding, and the index was a microsecond
+/// late.
+#[test]
+fn tiresias_sees_a_job_cross_at_the_very_microsecond() {
+    let full = 274.0;
+    let card = GpuType {
+        name: "card".into(),
+        idle: Watts::new(5.0),
+        busy: Watts::new(full),
+        min_limit: Watts::new(58.0),
+        default_limit: Watts::new(full),
+        max_limit: Watts::new(full),
+        limit_step: Watts::ZERO,
+    };
+    let table = |watts: &[f64]| {
+        let entry = |w: &f64| BusyPower { watts: Watts::new(*w), pue: 1.2 };
+        NodeDraw::ByBusyGpus(watts.iter().map(entry).collect())
+    };
+    let base = || NodeDraw::Additive { base: Watts::new(50.0) };
+    let steps = [90.0, 234.0, 378.0, 522.0, 666.0, 811.0, 955.0, 1099.0, 1243.0];
+    let draws = [(8, base()), (4, base()), (8, table(&steps)), (1, table(&[55.0, 55.0]))];
+    let template = cluster(&[(0, 1)]).node(NodeId(0)).clone();
+    let node = |(gpus, draw)| Node { gpus, draw, ..template.clone() };
+    let job = |gpus, work, submit, save| Job {
+        work: Work(work),
+        submit: at(submit),
+        restart: RestartCost { save: Seconds::new(save), load: Seconds::ZERO },
+        ..rigid(gpus)
+    };
+    let jobs = vec![
+        job(3, 1227.3, 0.0, 0.0),
+        job(3, 3297.1, 0.0, 0.0),
+        job(6, 1014.1, 0.0, 17.0),
+        job(6, 0.0, 1.0, 0.0),
+        job(3, 0.0, 1.0, 0.0),
+        job(4, 0.0, 1.0, 0.0),
+        job(3, 3326.5, 60.0, 0.0),
+    ];
+    let mut scenario = scenario(&[(0, 1)], jobs, Some(137.8));
+    scenario.cluster =
+        Arc::new(Cluster::new(vec![card], draws.into_iter().map(node).collect()).unwrap());
+    let loss = common::Disturbance::Lose {
+        node: NodeId(0),
+        gone_for: Seconds::new(1.0),
+        comes_back_up: true,
+    };
+    let more = common::Disturbance::Budget(Some(Calendar::constant(Watts::new(3721.7))));
+    scenario.disturbances = vec![(at(653.0), loss), (at(1297.0), more)];
+    scenario.config = EngineConfig {
+        budget_lead: Seconds::ZERO,
+        retries: 2,
+        hold_off: Seconds::new(60.0),
+        ..EngineConfig::default()
+    };
+    scenario.failures = true;
+    scenario.luck = vec![
+        200, 193, 200, 180, 200, 184, 200, 192, 200, 180, 200, 180, 200, 184, 180, 180, 180, 180,
+        200, 180, 200, 180, 200, 180, 200, 232, 200, 180, 180, 180, 180, 200, 229, 180, 219, 180,
+        180, 200, 184, 180, 180, 207, 200,
+    ];
+    all_end(&scenario, "tiresias+queues=100/1000/5000");
 }
 
 /// Nodes were put to sleep last, and the watts lay idle until something else happened.
@@ -243,13 +328,13 @@ fn nodes_that_another_choice_would_need_may_sleep() {
 #[test]
 fn a_job_that_the_budget_never_carries_does_not_hold_up_the_others() {
     for spec in ["fifo", "fifo+backfill", "tiresias"] {
-        let scenario = scenario(&[(0, 4)], vec![rigid(4), rigid(1)], Some(BASE + 3.0 * IDLE + LEAST));
+        let scenario =
+            scenario(&[(0, 4)], vec![rigid(4), rigid(1)], Some(BASE + 3.0 * IDLE + LEAST));
         let ran = run(&scenario, spec, EVERYTHING).unwrap();
         assert_eq!(ran.finished, 1, "{spec}");
     }
 }
 
-/// Where the best fit has no watts and is then taken, the next best may have.
 #[test]
 fn an_idle_node_is_put_to_sleep_in_the_first_plan_of_a_tight_budget() {
     let scenario = scenario(&[(0, 1), (0, 1)], vec![rigid(1)], Some(BASE + LEAST));

@@ -91,10 +91,7 @@ pub fn describe(path: &Path, format: Format) -> Result<Description, TraceError> 
     durations.sort_by(f64::total_cmp);
     let at = |share: f64| {
         let rank = (share * durations.len() as f64).ceil().max(1.0) as usize;
-        durations
-            .get(rank.min(durations.len()) - 1)
-            .copied()
-            .unwrap_or_default()
+        durations.get(rank.min(durations.len()) - 1).copied().unwrap_or_default()
     };
     let span = (last - first).max(0.0);
     Ok(Description {
@@ -104,33 +101,20 @@ pub fn describe(path: &Path, format: Format) -> Result<Description, TraceError> 
         skipped: stats
             .skipped
             .iter()
-            .map(|(reason, rows)| Skipped {
-                reason: reason.to_string(),
-                rows: *rows,
-            })
+            .map(|(reason, rows)| Skipped { reason: reason.to_string(), rows: *rows })
             .collect(),
         users: users.len(),
         span_s: span,
         gpu_hours: gpu_seconds / 3600.0,
-        gpus_for_load_0_9: if span > 0.0 {
-            (gpu_seconds / (0.9 * span)).ceil() as u64
-        } else {
-            0
-        },
+        gpus_for_load_0_9: if span > 0.0 { (gpu_seconds / (0.9 * span)).ceil() as u64 } else { 0 },
         duration_mean_s: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
         duration_p50_s: at(0.50),
         duration_p99_s: at(0.99),
         deadlines,
-        gpus: gpus
-            .into_iter()
-            .map(|(gpus, jobs)| GpuBin { gpus, jobs })
-            .collect(),
+        gpus: gpus.into_iter().map(|(gpus, jobs)| GpuBin { gpus, jobs }).collect(),
         models: models
             .into_iter()
-            .map(|(model, jobs)| ModelBin {
-                model: model.into(),
-                jobs,
-            })
+            .map(|(model, jobs)| ModelBin { model: model.into(), jobs })
             .collect(),
     })
 }

@@ -18,8 +18,5 @@ pub fn compare(
     for policy in policies {
         wattline_policies::policy(policy)?;
     }
-    policies
-        .par_iter()
-        .map(|policy| simulate(instance, policy, watch))
-        .collect()
+    policies.par_iter().map(|policy| simulate(instance, policy, watch)).collect()
 }

@@ -74,17 +74,14 @@ impl Instance {
     /// Every restart costs this much, whatever the jobs say.
     pub fn set_restart(&mut self, load: Seconds) {
         for job in &mut self.jobs {
-            Arc::make_mut(job).restart = RestartCost {
-                save: Seconds::ZERO,
-                load,
-            };
+            Arc::make_mut(job).restart = RestartCost { save: Seconds::ZERO, load };
         }
     }
 
     /// All jobs are this elastic. Bounds are widened for jobs that become elastic: from one GPU to
     /// four times what was asked for.
     pub fn set_elasticity(&mut self, elasticity: Elasticity) {
-        let most = self.cluster.total_gpus();
+        let most = self.cluster.largest_job();
         for job in &mut self.jobs {
             let job = Arc::make_mut(job);
             job.elasticity = elasticity;
@@ -98,11 +95,9 @@ impl Instance {
         let physics = Arc::clone(&self.physics);
         match self.foresight {
             Foresight::Oracle => Box::new(Oracle(physics)),
-            Foresight::NoisyOracle(sigma) => Box::new(NoisyOracle {
-                physics,
-                sigma,
-                seed: self.world.seed,
-            }),
+            Foresight::NoisyOracle(sigma) => {
+                Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })
+            }
         }
     }
 

@@ -136,10 +136,8 @@ impl Summary {
         world: &World,
     ) -> Self {
         let meter = world.meter();
-        let mut times: Vec<f64> = jobs
-            .iter()
-            .filter_map(|j| j.completion_time().map(Seconds::get))
-            .collect();
+        let mut times: Vec<f64> =
+            jobs.iter().filter_map(|j| j.completion_time().map(Seconds::get)).collect();
         times.sort_by(f64::total_cmp);
         let waits: Vec<f64> = jobs
             .iter()
@@ -154,6 +152,7 @@ impl Summary {
         let energy = meter.energy();
         let gpu_seconds: f64 = jobs.iter().map(|j| j.gpu_seconds).sum();
         let there = f64::from(instance.cluster.total_gpus()) * (now - instance.start).get();
+        let first = jobs.iter().map(|j| j.job.submit).min().unwrap_or(now);
         let last = jobs.iter().filter_map(|j| j.end).max().unwrap_or(now);
         Self {
             policy: policy.to_owned(),
@@ -166,7 +165,7 @@ impl Summary {
             jct_mean_s: mean(&times),
             jct_p50_s: percentile(&times, 0.50),
             jct_p99_s: percentile(&times, 0.99),
-            makespan_s: (last - instance.start).get(),
+            makespan_s: (last - first).get(),
             deadlines_met: met,
             restarts: jobs.iter().map(|j| u64::from(j.restarts)).sum(),
             peak_power_w: meter.peak().get(),
@@ -185,11 +184,7 @@ impl Summary {
             energy_base_kwh: energy.base.kilowatt_hours(),
             energy_boot_kwh: energy.boot.kilowatt_hours(),
             energy_sleep_kwh: energy.sleep.kilowatt_hours(),
-            gpu_utilisation: if there > 0.0 {
-                gpu_seconds / there
-            } else {
-                0.0
-            },
+            gpu_utilisation: if there > 0.0 { gpu_seconds / there } else { 0.0 },
             peak_committed_w: 0.0,
             committed_exceeded_s: 0.0,
             plans_refused: 0,
@@ -214,20 +209,12 @@ impl Summary {
         self.plan_ms_p99 = percentile(&millis, 0.99);
         self.wall_s = wall;
         self.events = events;
-        self.events_per_s = if wall > 0.0 {
-            events as f64 / wall
-        } else {
-            0.0
-        };
+        self.events_per_s = if wall > 0.0 { events as f64 / wall } else { 0.0 };
     }
 }
 
 fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() {
-        0.0
-    } else {
-        values.iter().sum::<f64>() / values.len() as f64
-    }
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
 /// Nearest rank of sorted values.

@@ -31,6 +31,8 @@ pub struct ReplayOptions {
     pub weight: EurosPerSecond,
     /// Gives jobs without a deadline one: this many times their run time after submission.
     pub deadline_slack: Option<f64>,
+    /// Only the first so many jobs, by submission.
+    pub first: Option<usize>,
     /// What a restart costs where the catalogue does not know the model.
     pub restart: Seconds,
 }
@@ -45,6 +47,7 @@ impl Default for ReplayOptions {
             elasticity: None,
             weight: EurosPerSecond::new(1.0 / 3600.0),
             deadline_slack: None,
+            first: None,
             restart: Seconds::new(60.0),
         }
     }
@@ -111,20 +114,16 @@ pub fn replay(
     };
     let mut read: Vec<TraceJob> = Vec::new();
     let stats = trace::read(path, format, &mut |job| read.push(job))?;
+    if let Some(first) = options.first {
+        read.sort_by_key(|job| job.submit);
+        read.truncate(first);
+    }
     let (gpus, mut notes) = size(&read, options);
-    let cluster =
-        plain_cluster(&card.gpu_type(), gpus, options.gpus_per_node).map_err(|source| {
-            ReplayError::Cluster {
-                gpus,
-                per_node: options.gpus_per_node,
-                source,
-            }
-        })?;
+    let cluster = plain_cluster(&card.gpu_type(), gpus, options.gpus_per_node)
+        .map_err(|source| ReplayError::Cluster { gpus, per_node: options.gpus_per_node, source })?;
     let cluster = Arc::new(cluster);
     let mut physics = Physics::new(Arc::clone(&cluster), None);
-    let elasticity = options
-        .elasticity
-        .unwrap_or_else(|| default_elasticity(format));
+    let elasticity = options.elasticity.unwrap_or_else(|| default_elasticity(format));
     let mut users: HashMap<Box<str>, UserId> = HashMap::new();
     let mut clamped = 0_usize;
     let jobs = read
@@ -132,19 +131,9 @@ pub fn replay(
         .map(|job| {
             clamped += usize::from(job.gpus > gpus);
             let next = UserId(users.len() as u32);
-            let user = job
-                .user
-                .clone()
-                .map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
-            fit(
-                job,
-                user,
-                gpus,
-                elasticity,
-                options,
-                &catalogue,
-                &mut physics,
-            )
+            let user =
+                job.user.clone().map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
+            fit(job, user, gpus, elasticity, options, &catalogue, &mut physics)
         })
         .collect();
     if clamped > 0 {
@@ -152,9 +141,7 @@ pub fn replay(
             "{clamped} jobs ask for more GPUs than the cluster has; they run on all {gpus}"
         ));
     }
-    let name = path
-        .file_stem()
-        .map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let mut instance = Instance::new(name, physics, cluster, jobs);
     notes.push(format!(
         "{} jobs on {gpus} GPUs ({} nodes of up to {} {}), offered load {:.2}, {elasticity}",
@@ -173,21 +160,13 @@ fn size(jobs: &[TraceJob], options: &ReplayOptions) -> (u32, Vec<String>) {
     if let Some(gpus) = options.gpus {
         return (gpus, Vec::new());
     }
-    let asked: f64 = jobs
-        .iter()
-        .map(|j| j.duration.get() * f64::from(j.gpus))
-        .sum();
+    let asked: f64 = jobs.iter().map(|j| j.duration.get() * f64::from(j.gpus)).sum();
     let first = jobs.iter().map(|j| j.submit).min();
     let last = jobs.iter().map(|j| j.submit).max();
-    let span = first
-        .zip(last)
-        .map_or(0.0, |(first, last)| (last - first).get());
+    let span = first.zip(last).map_or(0.0, |(first, last)| (last - first).get());
     let per_node = u32::from(options.gpus_per_node);
-    let nodes = if span > 0.0 {
-        (asked / (options.load * span) / f64::from(per_node)).ceil()
-    } else {
-        1.0
-    };
+    let nodes =
+        if span > 0.0 { (asked / (options.load * span) / f64::from(per_node)).ceil() } else { 1.0 };
     let largest = jobs.iter().map(|j| j.gpus).max().unwrap_or(1);
     let for_load = (nodes.clamp(1.0, 1e6) as u32).saturating_mul(per_node);
     let gpus = for_load.max(largest.div_ceil(per_node) * per_node);
@@ -211,14 +190,9 @@ fn fit(
     catalogue: &Catalogue,
     physics: &mut Physics,
 ) -> Job {
-    let known = trace
-        .model
-        .as_deref()
-        .and_then(|model| catalogue.workload(model));
+    let known = trace.model.as_deref().and_then(|model| catalogue.workload(model));
     let workload = physics.by_duration(trace.model.as_deref());
-    let slack = options
-        .deadline_slack
-        .map(|slack| trace.submit + trace.duration * slack);
+    let slack = options.deadline_slack.map(|slack| trace.submit + trace.duration * slack);
     let gpus = trace.gpus.min(cluster_gpus);
     // Work is in seconds at the size that runs; on fewer GPUs than asked for there is more of it.
     let stretch =
@@ -234,13 +208,8 @@ fn fit(
         elasticity,
         gpus: Bounds::exactly(gpus),
         batch: Bounds::exactly(trace.batch.unwrap_or(256).max(gpus)),
-        restart: known.map_or(
-            RestartCost {
-                save: Seconds::ZERO,
-                load: options.restart,
-            },
-            |w| w.restart(),
-        ),
+        restart: known
+            .map_or(RestartCost { save: Seconds::ZERO, load: options.restart }, |w| w.restart()),
         shapes: None,
     };
     widen(&mut job, cluster_gpus);

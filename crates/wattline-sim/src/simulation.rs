@@ -174,10 +174,7 @@ impl Run<'_> {
         let mut fruitless = 0;
         while self.finished < jobs {
             let arrival = self.instance.jobs.get(self.arrived).map(|job| job.submit);
-            let happening = [arrival, self.world.next_event()]
-                .into_iter()
-                .flatten()
-                .min();
+            let happening = [arrival, self.world.next_event()].into_iter().flatten().min();
             let clock = self.engine.poll_timeout();
             let actions = self.engine.stats().actions;
             match (happening, clock) {
@@ -217,12 +214,7 @@ impl Run<'_> {
             }
             if self.watch.record {
                 let drawn = self.world.meter().drawn();
-                self.power.push(PowerSample {
-                    time: self.now,
-                    drawn,
-                    committed,
-                    budget,
-                });
+                self.power.push(PowerSample { time: self.now, drawn, committed, budget });
             }
         }
         self.now = to;
@@ -236,10 +228,7 @@ impl Run<'_> {
         }
         self.engine
             .handle(self.now, event)
-            .map_err(|source| SimulationError::Event {
-                time: self.now,
-                source,
-            })
+            .map_err(|source| SimulationError::Event { time: self.now, source })
     }
 
     fn take_events(&mut self, time: Timestamp) -> Result<(), SimulationError> {
@@ -263,8 +252,7 @@ impl Run<'_> {
         let began = (self.watch.seconds)();
         self.tell(Event::Clock)?;
         if self.engine.stats().plans > plans {
-            self.plan_seconds
-                .push(((self.watch.seconds)() - began) as f32);
+            self.plan_seconds.push(((self.watch.seconds)() - began) as f32);
         }
         while let Some(alert) = self.engine.poll_alert() {
             if self.alerts.len() < MOST_ALERTS {
@@ -289,12 +277,7 @@ impl Run<'_> {
             let drawn = self.world.meter().drawn();
             let committed = self.engine.state().held_committed();
             let budget = self.world.meter().budget_at(self.now);
-            self.power.push(PowerSample {
-                time: self.now,
-                drawn,
-                committed,
-                budget,
-            });
+            self.power.push(PowerSample { time: self.now, drawn, committed, budget });
         }
         let jobs: Vec<JobOutcome> = self
             .instance
@@ -318,11 +301,7 @@ impl Run<'_> {
             })
             .collect();
         let mut summary = Summary::new(policy, self.instance, &jobs, self.now, &self.world);
-        summary.set_engine(
-            self.engine.stats(),
-            self.peak_committed,
-            self.over_committed,
-        );
+        summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
         summary.set_timing(&mut self.plan_seconds, wall, self.events);
         Outcome {
             summary,

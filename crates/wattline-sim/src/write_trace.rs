@@ -107,10 +107,8 @@ pub fn write(jobs: &[TraceJob], target: Target, out: &mut dyn Write) -> io::Resu
                     job.submit.seconds().to_string(),
                     String::new(),
                     job.model.as_deref().unwrap_or_default().to_owned(),
-                    job.deadline
-                        .map_or_else(String::new, |due| due.seconds().to_string()),
-                    job.batch
-                        .map_or_else(String::new, |batch| batch.to_string()),
+                    job.deadline.map_or_else(String::new, |due| due.seconds().to_string()),
+                    job.batch.map_or_else(String::new, |batch| batch.to_string()),
                     job.gpus.to_string(),
                     job.duration.get().to_string(),
                 ])?;

@@ -63,11 +63,7 @@ impl Files {
         write("GPU-costs.csv", header, costs);
         let header = "ID,SubmissionTime,Deadline,TardinessWeight,MinExecTime,MaxExecTime";
         write("Lof_Selectjobs.csv", header, jobs);
-        write(
-            "SelectJobs_times.csv",
-            "ID,GPUtype,nGPUs,ExecutionTime",
-            times,
-        );
+        write("SelectJobs_times.csv", "ID,GPUtype,nGPUs,ExecutionTime", times);
         Self { folder }
     }
     fn path(&self) -> &Path {
@@ -135,28 +131,17 @@ fn cheapest_in_time_then_fastest_best_fit_and_skipping() {
     );
     let instance = andreas::read(files.path()).unwrap();
     let outcome = run(&instance, "fifo");
-    let ends: Vec<f64> = outcome
-        .jobs
-        .iter()
-        .map(|j| j.end.unwrap().seconds())
-        .collect();
+    let ends: Vec<f64> = outcome.jobs.iter().map(|j| j.end.unwrap().seconds()).collect();
     // J1's two ways cost the same energy (0.2 EUR); the first listed by type is A on two GPUs.
     assert_eq!(ends, [3600.0, 1000.0, 3700.0, 1500.0]);
 }
 
 #[test]
 fn errors_name_file_line_and_field() {
-    let good = (
-        "n1,A,4,0.0\n",
-        COSTS,
-        "J1,0,3600,0.001,0,0\n",
-        "J1,A,1,3600\n",
-    );
+    let good = ("n1,A,4,0.0\n", COSTS, "J1,0,3600,0.001,0,0\n", "J1,A,1,3600\n");
     let message = |nodes, costs, jobs, times| {
         let files = Files::new(nodes, costs, jobs, times);
-        andreas::read(files.path())
-            .err()
-            .map_or_else(String::new, |error| error.to_string())
+        andreas::read(files.path()).err().map_or_else(String::new, |error| error.to_string())
     };
     let says = |text: String, parts: &[&str]| {
         for part in parts {
@@ -165,46 +150,28 @@ fn errors_name_file_line_and_field() {
     };
     let (n, c, j, t) = good;
     assert_eq!(message(n, c, j, t), "");
-    says(
-        message(n, c, j, "J1,A,1,NaN\n"),
-        &["SelectJobs_times.csv:2", "ExecutionTime"],
-    );
-    says(
-        message(n, c, j, "J1,A,1,-5\n"),
-        &["SelectJobs_times.csv:2", "ExecutionTime", "-5"],
-    );
-    says(
-        message(n, c, j, "J1,A,1,0\n"),
-        &["SelectJobs_times.csv:2", "above 0"],
-    );
-    says(
-        message(n, c, j, "J9,A,1,5\n"),
-        &["SelectJobs_times.csv:2", "J9", "Lof_Selectjobs.csv"],
-    );
+    says(message(n, c, j, "J1,A,1,NaN\n"), &["SelectJobs_times.csv:2", "ExecutionTime"]);
+    says(message(n, c, j, "J1,A,1,-5\n"), &["SelectJobs_times.csv:2", "ExecutionTime", "-5"]);
+    says(message(n, c, j, "J1,A,1,0\n"), &["SelectJobs_times.csv:2", "above 0"]);
+    says(message(n, c, j, "J9,A,1,5\n"), &["SelectJobs_times.csv:2", "J9", "Lof_Selectjobs.csv"]);
     says(message(n, c, j, "J1,A,5,5\n"), &["J1", "fits"]);
-    says(
-        message(n, c, "J1,100,50,0.1,0,0\n", t),
-        &["Lof_Selectjobs.csv:2", "Deadline"],
-    );
-    says(
-        message(n, c, "J1,0,50,-0.1,0,0\n", t),
-        &["Lof_Selectjobs.csv:2", "TardinessWeight"],
-    );
-    says(
-        message(n, c, "J1,0,5,1,0,0\nJ1,0,5,1,0,0\n", t),
-        &["Lof_Selectjobs.csv:3", "already"],
-    );
+    says(message(n, c, "J1,100,50,0.1,0,0\n", t), &["Lof_Selectjobs.csv:2", "Deadline"]);
+    says(message(n, c, "J1,0,50,-0.1,0,0\n", t), &["Lof_Selectjobs.csv:2", "TardinessWeight"]);
+    says(message(n, c, "J1,0,5,1,0,0\nJ1,0,5,1,0,0\n", t), &["Lof_Selectjobs.csv:3", "already"]);
+    says(message(n, c, j, "J1,A,1,5\nJ1,A,1,6\n"), &["SelectJobs_times.csv:3", "already"]);
+    says(message(n, "A,1,5,1,1,1\nA,1,5,1,1,1\n", j, t), &["GPU-costs.csv:3", "already"]);
     says(message("n1,Z,4,0.0\n", c, j, t), &["GPU-costs.csv", "Z"]);
     says(message("n1,A,0,0.0\n", c, j, t), &["tNodes.csv:2", "nGPUs"]);
     says(message("n1,A,99,0.0\n", c, j, t), &["tNodes.csv:2", "64"]);
     says(message("", c, j, t), &["tNodes.csv", "no rows"]);
-    says(
-        message(n, "A,1,500,0.2,1.0\n", j, t),
-        &["GPU-costs.csv:2", "5 fields"],
-    );
-    let missing = andreas::read(Path::new("/nowhere"))
-        .err()
-        .unwrap()
-        .to_string();
+    says(message(n, "A,1,500,0.2,1.0\n", j, t), &["GPU-costs.csv:2", "5 fields"]);
+    // Units in a header may be written in any way.
+    let files = Files::new(n, c, j, t);
+    let costs = files.path().join("GPU-costs.csv");
+    let text =
+        fs::read_to_string(&costs).unwrap().replace("[€/kWh]", "[EUR/kWh]").replace("[W]", "");
+    fs::write(&costs, text).unwrap();
+    assert!(andreas::read(files.path()).is_ok());
+    let missing = andreas::read(Path::new("/nowhere")).err().unwrap().to_string();
     says(missing, &["/nowhere/GPU-costs.csv", "cannot open"]);
 }

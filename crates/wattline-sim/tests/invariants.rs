@@ -40,12 +40,7 @@ struct Draw {
 
 fn draws() -> impl Strategy<Value = Draw> {
     (
-        (
-            any::<u64>(),
-            1_u32..5,
-            prop::sample::select(vec![1_u8, 2, 4, 8]),
-            any::<bool>(),
-        ),
+        (any::<u64>(), 1_u32..5, prop::sample::select(vec![1_u8, 2, 4, 8]), any::<bool>()),
         (3_u32..40, 0.3_f64..2.0),
         prop::sample::select(vec!["rigid", "moldable", "malleable", "adaptive"]),
         prop::sample::select(vec![
@@ -85,14 +80,11 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 fn scenario(draw: &Draw) -> String {
-    let second = if draw.second_kind {
-        "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n"
-    } else {
-        ""
-    };
-    let budget = draw.budget.map_or_else(String::new, |share| {
-        format!("[budget]\nshare_of_peak = {share}\n")
-    });
+    let second =
+        if draw.second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
+    let budget = draw
+        .budget
+        .map_or_else(String::new, |share| format!("[budget]\nshare_of_peak = {share}\n"));
     let world = if draw.faulty {
         "[world]\nnoise = 0.1\nstraggler_share = 0.3\nnode_mtbf = \"2 d\"\nnode_repair = \"30 min\"\n\
          checkpoint_every = \"10 min\"\naction_failures = 0.1\nmeasure_every = \"20 min\"\n"

@@ -17,15 +17,8 @@ fn all_of_philly_finishes_and_an_event_costs_the_same_in_a_long_queue() {
     };
     let began = Instant::now();
     let seconds = || began.elapsed().as_secs_f64();
-    let watch = Watch {
-        seconds: &seconds,
-        progress: &|_| {},
-        record: false,
-    };
-    let options = ReplayOptions {
-        gpus: Some(416),
-        ..ReplayOptions::default()
-    };
+    let watch = Watch { seconds: &seconds, progress: &|_| {}, record: false };
+    let options = ReplayOptions { gpus: Some(416), ..ReplayOptions::default() };
     let (instance, stats) = replay(&path, Format::Philly, &options).unwrap();
     assert_eq!(stats.jobs, 82_247);
     for policy in ["fifo", "edf", "tiresias"] {
@@ -40,10 +33,7 @@ fn all_of_philly_finishes_and_an_event_costs_the_same_in_a_long_queue() {
         let (short, long) = (cost_of(10_000), cost_of(82_247));
         // Eight times the jobs: a cost per event that grew with the queue would be eight times
         // as high. The bound leaves room for caches and a busy machine.
-        assert!(
-            long < 4.0 * short,
-            "{policy}: {short} s and {long} s per event"
-        );
+        assert!(long < 4.0 * short, "{policy}: {short} s and {long} s per event");
     }
 }
 
@@ -52,15 +42,8 @@ fn philly_on_its_own_size() {
     let Some(path) = shared("data/traces/philly.csv") else {
         return;
     };
-    let watch = Watch {
-        seconds: &|| 0.0,
-        progress: &|_| {},
-        record: false,
-    };
-    let options = ReplayOptions {
-        gpus: Some(2490),
-        ..ReplayOptions::default()
-    };
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false };
+    let options = ReplayOptions { gpus: Some(2490), ..ReplayOptions::default() };
     let (instance, _) = replay(&path, Format::Philly, &options).unwrap();
     assert_eq!(instance.cluster.total_gpus(), 2490);
     for policy in ["fifo", "edf", "tiresias"] {

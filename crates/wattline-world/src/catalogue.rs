@@ -86,10 +86,7 @@ impl CatalogueWorkload {
     /// What a restart of it costs.
     #[must_use]
     pub fn restart(&self) -> RestartCost {
-        RestartCost {
-            save: self.restart.save,
-            load: self.restart.load,
-        }
+        RestartCost { save: self.restart.save, load: self.restart.load }
     }
 
     /// Names of the GPU types it is known on.
@@ -112,10 +109,7 @@ impl Catalogue {
     /// # Panics
     /// Never: a test reads it.
     #[must_use]
-    #[expect(
-        clippy::expect_used,
-        reason = "the text is part of the program and tested"
-    )]
+    #[expect(clippy::expect_used, reason = "the text is part of the program and tested")]
     pub fn built_in() -> Self {
         toml::from_str(include_str!("catalogue.toml")).expect("the built-in catalogue is sound")
     }
@@ -141,9 +135,7 @@ impl Catalogue {
     /// A workload by name or alias.
     #[must_use]
     pub fn workload(&self, name: &str) -> Option<&CatalogueWorkload> {
-        self.workload
-            .iter()
-            .find(|w| &*w.name == name || w.aliases.iter().any(|a| &**a == name))
+        self.workload.iter().find(|w| &*w.name == name || w.aliases.iter().any(|a| &**a == name))
     }
 
     /// The step of a workload on a kind of GPU, if it is known there.
@@ -172,13 +164,9 @@ mod tests {
         for workload in catalogue.workloads() {
             assert!(!workload.source.is_empty());
             for gpu in workload.gpus() {
-                let step = catalogue
-                    .step(workload, gpu)
-                    .unwrap_or_else(|| panic!("{gpu}?"));
+                let step = catalogue.step(workload, gpu).unwrap_or_else(|| panic!("{gpu}?"));
                 let card = catalogue.gpu(gpu).unwrap();
-                let one = step
-                    .step(1, 1, workload.base_batch, card.default_limit)
-                    .unwrap();
+                let one = step.step(1, 1, workload.base_batch, card.default_limit).unwrap();
                 assert!(one.time.get() > 0.0 && one.power <= card.default_limit);
             }
         }

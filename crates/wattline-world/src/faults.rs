@@ -17,11 +17,7 @@ pub struct Stragglers {
 impl Stragglers {
     pub(crate) fn slowdown_of(self, seed: u64, node: NodeId) -> f64 {
         let luck = hash(seed, &[0x510, u64::from(node.0)]) as f64 / u64::MAX as f64;
-        if luck < self.share {
-            self.slowdown
-        } else {
-            1.0
-        }
+        if luck < self.share { self.slowdown } else { 1.0 }
     }
 }
 

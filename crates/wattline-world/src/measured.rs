@@ -2,7 +2,8 @@
 //!
 //! Columns: `workload,gpu,nodes,gpus,global_batch,power_limit_w,samples,seconds,power_w`. Between
 //! measured points time and power are interpolated linearly in the logarithms, one axis after the
-//! other: power limit, batch, GPU count. Outside, the nearest point's time per sample is used.
+//! other: power limit, batch per GPU, GPU count. Outside, the nearest point's time per sample is
+//! used; for GPU counts that were not measured it scales by the stated default curve.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::io::Read;
 use thiserror::Error;
 use wattline_core::units::{Seconds, Watts};
 
+use crate::physics::DEFAULT_SCALING;
 use crate::step::Step;
 
 /// Why a file is not a measurement file.
@@ -106,22 +108,10 @@ impl Measured {
     /// # Errors
     /// Names the file, the line and the field.
     pub fn read(input: impl Read, file: &str) -> Result<Self, MeasuredError> {
-        let input = ShortLines {
-            input,
-            line: 1,
-            length: 0,
-            too_long: None,
-        };
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_reader(input);
+        let input = ShortLines { input, line: 1, length: 0, too_long: None };
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
         let headers = reader.headers().cloned().map_err(|source| {
-            explain(
-                source,
-                file,
-                &csv::StringRecord::new(),
-                reader.get_ref().too_long,
-            )
+            explain(source, file, &csv::StringRecord::new(), reader.get_ref().too_long)
         })?;
         let mut rows: Vec<Row> = Vec::new();
         let mut records = reader.deserialize::<Row>();
@@ -141,20 +131,13 @@ impl Measured {
             ];
             for (field, value) in required {
                 if !value.is_finite() || value <= 0.0 {
-                    return Err(MeasuredError::Value {
-                        file: file.to_owned(),
-                        line,
-                        field,
-                        value,
-                    });
+                    return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
                 }
             }
             rows.push(row);
         }
         if rows.is_empty() {
-            return Err(MeasuredError::Empty {
-                file: file.to_owned(),
-            });
+            return Err(MeasuredError::Empty { file: file.to_owned() });
         }
         Ok(Self::from_rows(rows))
     }
@@ -170,7 +153,7 @@ impl Measured {
                 row.gpu,
                 row.nodes > 1,
                 row.gpus,
-                row.global_batch.to_bits(),
+                (row.global_batch / f64::from(row.gpus)).to_bits(),
                 limit.to_bits(),
             );
             let sum = sums.entry(key).or_default();
@@ -184,17 +167,11 @@ impl Measured {
         let mut measured = Self::default();
         for ((workload, gpu, spread, gpus, batch, limit), sum) in sums {
             let group = measured.groups.entry((workload, gpu)).or_default();
-            let side = if spread {
-                &mut group.several_nodes
-            } else {
-                &mut group.one_node
-            };
+            let side = if spread { &mut group.several_nodes } else { &mut group.one_node };
             let by_batch = side.entry(gpus).or_default();
             let batch = f64::from_bits(batch).ln();
-            let step = LogStep {
-                per_sample: sum.0 / sum.1,
-                power: (sum.3 > 0.0).then(|| sum.2 / sum.3),
-            };
+            let step =
+                LogStep { per_sample: sum.0 / sum.1, power: (sum.3 > 0.0).then(|| sum.2 / sum.3) };
             // Positive floats sort as their bits do, so keys arrive in rising order.
             match by_batch.last_mut() {
                 Some((last, by_limit)) if *last == batch => {
@@ -208,9 +185,7 @@ impl Measured {
 
     /// Names of the workloads and GPU types in it.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.groups
-            .keys()
-            .map(|(workload, gpu)| (&**workload, &**gpu))
+        self.groups.keys().map(|(workload, gpu)| (&**workload, &**gpu))
     }
 
     /// A step, interpolated; `None` where the workload was never measured on that GPU type.
@@ -230,23 +205,23 @@ impl Measured {
             (&group.one_node, &group.several_nodes)
         };
         let side = if mine.is_empty() { other } else { mine };
-        let (batch, limit) = (f64::from(batch).ln(), limit.get().ln());
+        let (count, limit) = (f64::from(gpus).ln(), limit.get().ln());
+        let batch = f64::from(batch).ln();
         let points: Vec<(f64, LogStep)> = side
             .iter()
-            .map(|(count, by_batch)| {
-                let by_batch: Vec<(f64, LogStep)> = by_batch
-                    .iter()
-                    .map(|(at, by_limit)| (*at, between(by_limit, limit)))
-                    .collect();
-                (f64::from(*count).ln(), between(&by_batch, batch))
+            .map(|(measured, by_batch)| {
+                let by_batch: Vec<(f64, LogStep)> =
+                    by_batch.iter().map(|(at, by_limit)| (*at, between(by_limit, limit))).collect();
+                (f64::from(*measured).ln(), between(&by_batch, batch - count))
             })
             .collect();
-        let log = between(&points, f64::from(gpus).ln());
+        let log = between(&points, count);
+        let (least, most) = (points.first()?.0, points.last()?.0);
+        let beyond = count - count.clamp(least, most);
+        let per_sample = log.per_sample - DEFAULT_SCALING * beyond;
         Some(Step {
-            time: Seconds::new((log.per_sample + batch).exp()),
-            power: log
-                .power
-                .map_or(Watts::ZERO, |power| Watts::new(power.exp())),
+            time: Seconds::new((per_sample + batch).exp()),
+            power: log.power.map_or(Watts::ZERO, |power| Watts::new(power.exp())),
         })
     }
 }
@@ -296,21 +271,11 @@ fn explain(
         let named = err.field().and_then(|at| headers.get(at as usize));
         let message = err.kind().to_string();
         // A missing column has no position; its name is in the message.
-        let field = named.map_or_else(
-            || "header".to_owned(),
-            |name| name.chars().take(40).collect(),
-        );
-        return MeasuredError::Field {
-            file,
-            line,
-            field,
-            message,
-        };
+        let field =
+            named.map_or_else(|| "header".to_owned(), |name| name.chars().take(40).collect());
+        return MeasuredError::Field { file, line, field, message };
     }
-    MeasuredError::Csv {
-        file,
-        source: error,
-    }
+    MeasuredError::Csv { file, source: error }
 }
 
 /// Linear between the neighbours, constant outside.
@@ -326,10 +291,7 @@ fn between(points: &[(f64, LogStep)], at: f64) -> LogStep {
             }
         }
         (Some((_, only)), None) | (None, Some((_, only))) => *only,
-        (None, None) => LogStep {
-            per_sample: 0.0,
-            power: None,
-        },
+        (None, None) => LogStep { per_sample: 0.0, power: None },
     }
 }
 
@@ -352,16 +314,17 @@ mod tests {
                       bert,x,1,4,32,300,32,0.5,230\n",
         )
         .unwrap();
-        let at = |gpus, batch, limit| {
-            m.step("bert", "x", (gpus, 1), batch, Watts::new(limit))
-                .unwrap()
-        };
+        let at =
+            |gpus, batch, limit| m.step("bert", "x", (gpus, 1), batch, Watts::new(limit)).unwrap();
         assert!((at(1, 8, 200.0).time.get() - 1.0).abs() < 1e-12);
         assert!((at(1, 32, 300.0).power.get() - 250.0).abs() < 1e-9);
         assert!((at(4, 32, 300.0).time.get() - 0.5).abs() < 1e-12);
         let middle = at(1, 16, 250.0).time.get();
         assert!(middle > 0.8 && middle < 2.0);
         assert!(at(2, 32, 300.0).time.get() < 1.5 && at(2, 32, 300.0).time.get() > 0.5);
+        // Eight GPUs were not measured: twice four, by the default curve, at the same batch per GPU.
+        let eight = at(8, 64, 300.0).time.get() / at(4, 32, 300.0).time.get();
+        assert!((eight - 2.0 / 2.0_f64.powf(DEFAULT_SCALING)).abs() < 1e-9, "{eight}");
         assert!(m.step("gpt", "x", (1, 1), 8, Watts::new(200.0)).is_none());
     }
 
@@ -369,20 +332,12 @@ mod tests {
     fn errors_name_file_line_and_field() {
         let message = |rows| read(rows).unwrap_err().to_string();
         let bad = message("bert,x,1,1,8,200,8,NaN,150\n");
-        assert!(
-            bad.contains("site.csv, line 2") && bad.contains("seconds"),
-            "{bad}"
-        );
+        assert!(bad.contains("site.csv, line 2") && bad.contains("seconds"), "{bad}");
         assert!(message("bert,x,1,1,8,200,8,-1,150\n").contains("seconds is -1"));
         let bad = message("bert,x,1,one,8,200,8,1,150\n");
         assert!(bad.contains("site.csv, line 2: field `gpus`"), "{bad}");
         let endless = Measured::read(std::io::repeat(b'1'), "endless.csv").unwrap_err();
-        assert!(
-            endless
-                .to_string()
-                .contains("endless.csv, line 1: longer than"),
-            "{endless}"
-        );
+        assert!(endless.to_string().contains("endless.csv, line 1: longer than"), "{endless}");
         assert!(message("").contains("no measurements"));
         let missing = Measured::read("workload,gpu\na,b\n".as_bytes(), "f.csv").unwrap_err();
         assert!(missing.to_string().contains("missing field"), "{missing}");

@@ -102,10 +102,8 @@ impl Meter {
         while self.now < to {
             let price_change = self.prices.next_change(self.now);
             let budget_change = self.budget.as_ref().and_then(|b| b.next_change(self.now));
-            let until = [price_change, budget_change]
-                .into_iter()
-                .flatten()
-                .fold(to, Timestamp::min);
+            let until =
+                [price_change, budget_change].into_iter().flatten().fold(to, Timestamp::min);
             self.interval(until - self.now);
             self.now = until;
         }
@@ -127,11 +125,7 @@ impl Meter {
         self.carbon += carbon;
         self.carbon_cost += carbon * self.prices.carbon_price;
         self.peak = self.peak.max(self.drawn);
-        if self
-            .budget
-            .as_ref()
-            .is_some_and(|b| self.drawn > b.at(self.now) + TOLERANCE)
-        {
+        if self.budget.as_ref().is_some_and(|b| self.drawn > b.at(self.now) + TOLERANCE) {
             self.over_budget += time;
         }
     }

@@ -34,10 +34,7 @@ enum Model {
     /// Run times of the whole job by shape, as a site lists them. Work is 1.
     Listed(BTreeMap<Shape, Seconds>),
     /// A step model per GPU type. Work is in samples.
-    Steps {
-        by_type: Vec<Option<StepModel>>,
-        noise_scale: f64,
-    },
+    Steps { by_type: Vec<Option<StepModel>>, noise_scale: f64 },
     /// Measurements of a site. Work is in samples.
     Measured { name: Box<str>, noise_scale: f64 },
     /// Known by its duration at the requested size. Work is in seconds at that size. Scales as the
@@ -102,27 +99,24 @@ impl Physics {
         if let Some(id) = self.known.get(&(true, name.into())) {
             return Some(*id);
         }
-        let measured_here = self.measured.as_ref().is_some_and(|m| {
-            let here = |gpu: &str| self.cluster.gpu_types().iter().any(|t| &*t.name == gpu);
-            m.groups()
-                .any(|(workload, gpu)| workload == name && here(gpu))
-        });
         let workload = self.catalogue.workload(name);
+        // A measurement file may use the name asked for or the catalogue's own.
+        let names = [Some(name), workload.map(|w| &*w.name)];
+        let measured_here = names.into_iter().flatten().find(|name| {
+            let here = |gpu: &str| self.cluster.gpu_types().iter().any(|t| &*t.name == gpu);
+            self.measured.as_ref().is_some_and(|measured| {
+                measured.groups().any(|(workload, gpu)| workload == *name && here(gpu))
+            })
+        });
         let noise_scale = workload.map_or(f64::INFINITY, |w| w.noise_scale);
-        let model = if measured_here {
-            Model::Measured {
-                name: name.into(),
-                noise_scale,
-            }
+        let model = if let Some(measured) = measured_here {
+            Model::Measured { name: measured.into(), noise_scale }
         } else {
             let by_type = self.steps_of(name)?;
             if by_type.iter().all(Option::is_none) {
                 return None;
             }
-            Model::Steps {
-                by_type,
-                noise_scale,
-            }
+            Model::Steps { by_type, noise_scale }
         };
         let id = self.add(name, model);
         self.known.insert((true, name.into()), id);
@@ -136,9 +130,7 @@ impl Physics {
             return *id;
         }
         let types = self.cluster.gpu_types().len();
-        let by_type = model
-            .and_then(|m| self.scaling_of(m))
-            .unwrap_or_else(|| vec![None; types]);
+        let by_type = model.and_then(|m| self.scaling_of(m)).unwrap_or_else(|| vec![None; types]);
         let id = self.add(name, Model::Duration { by_type });
         self.known.insert((false, name.into()), id);
         id
@@ -147,26 +139,14 @@ impl Physics {
     fn steps_of(&self, name: &str) -> Option<Vec<Option<StepModel>>> {
         let workload = self.catalogue.workload(name)?;
         let types = self.cluster.gpu_types();
-        Some(
-            types
-                .iter()
-                .map(|t| self.catalogue.step(workload, &t.name))
-                .collect(),
-        )
+        Some(types.iter().map(|t| self.catalogue.step(workload, &t.name)).collect())
     }
 
     /// For scaling alone, another GPU type's steps are better than none.
     fn scaling_of(&self, name: &str) -> Option<Vec<Option<StepModel>>> {
         let workload = self.catalogue.workload(name)?;
-        let any = workload
-            .gpus()
-            .find_map(|gpu| self.catalogue.step(workload, gpu));
-        Some(
-            self.steps_of(name)?
-                .into_iter()
-                .map(|step| step.or(any))
-                .collect(),
-        )
+        let any = workload.gpus().find_map(|gpu| self.catalogue.step(workload, gpu));
+        Some(self.steps_of(name)?.into_iter().map(|step| step.or(any)).collect())
     }
 
     /// Speed and draw of a job in a configuration; `None` where it cannot run so.
@@ -177,35 +157,19 @@ impl Physics {
         match &self.models[job.workload.index()] {
             Model::Listed(times) => {
                 let time = times.get(&c.shape())?;
-                Some(Speed {
-                    rate: WorkRate(1.0 / time.get()),
-                    power: card.busy,
-                })
+                Some(Speed { rate: WorkRate(1.0 / time.get()), power: card.busy })
             }
-            Model::Steps {
-                by_type,
-                noise_scale,
-            } => {
+            Model::Steps { by_type, noise_scale } => {
                 let model = by_type[c.gpu_type.index()].as_ref()?;
                 let step = model.step(c.gpus, c.nodes, c.batch, c.power_limit)?;
-                Some(sampled_speed(
-                    job,
-                    c.batch,
-                    *noise_scale,
-                    step.time,
-                    step.power,
-                ))
+                Some(sampled_speed(job, c.batch, *noise_scale, step.time, step.power))
             }
             Model::Measured { name, noise_scale } => {
                 let measured = self.measured.as_ref()?;
                 let at = (c.gpus, c.nodes);
                 let step = measured.step(name, &card.name, at, c.batch, c.power_limit)?;
                 // Power that was not measured is taken from the card.
-                let power = if step.power > Watts::ZERO {
-                    step.power
-                } else {
-                    card.busy
-                };
+                let power = if step.power > Watts::ZERO { step.power } else { card.busy };
                 let power = power.min(c.power_limit);
                 Some(sampled_speed(job, c.batch, *noise_scale, step.time, power))
             }
@@ -223,10 +187,7 @@ impl Physics {
                     unclocked: DEFAULT_UNCLOCKED,
                 };
                 let rate = speed_up / draw.slowdown(card.busy, power);
-                Some(Speed {
-                    rate: WorkRate(rate),
-                    power,
-                })
+                Some(Speed { rate: WorkRate(rate), power })
             }
         }
     }
@@ -238,12 +199,7 @@ impl Physics {
             return Some(1.0);
         }
         let limit = Watts::new(f64::MAX);
-        let nodes = |gpus| {
-            self.cluster.nodes_for(Shape {
-                gpu_type: c.gpu_type,
-                gpus,
-            })
-        };
+        let nodes = |gpus| self.cluster.nodes_for(Shape { gpu_type: c.gpu_type, gpus });
         let batch = c.batch.max(asked);
         let reference = model.step(asked, nodes(asked), batch.max(job.batch.requested), limit)?;
         let step = model.step(c.gpus, c.nodes, batch, limit)?;
@@ -253,23 +209,12 @@ impl Physics {
     /// The GPU type of a name.
     #[must_use]
     pub fn gpu_type(&self, name: &str) -> Option<GpuTypeId> {
-        let at = self
-            .cluster
-            .gpu_types()
-            .iter()
-            .position(|t| &*t.name == name)?;
+        let at = self.cluster.gpu_types().iter().position(|t| &*t.name == name)?;
         Some(GpuTypeId(at as u16))
     }
 }
 
 fn sampled_speed(job: &Job, batch: u32, noise: f64, step: Seconds, power: Watts) -> Speed {
-    let worth = if noise.is_finite() {
-        efficiency(noise, job.batch.requested, batch)
-    } else {
-        1.0
-    };
-    Speed {
-        rate: WorkRate(f64::from(batch) * worth / step.get()),
-        power,
-    }
+    let worth = if noise.is_finite() { efficiency(noise, job.batch.requested, batch) } else { 1.0 };
+    Speed { rate: WorkRate(f64::from(batch) * worth / step.get()), power }
 }

@@ -38,21 +38,14 @@ impl<T> Ord for Entry<T> {
 
 impl<T> Default for EventQueue<T> {
     fn default() -> Self {
-        Self {
-            heap: BinaryHeap::new(),
-            pushed: 0,
-        }
+        Self { heap: BinaryHeap::new(), pushed: 0 }
     }
 }
 
 impl<T> EventQueue<T> {
     /// Something will happen.
     pub fn push(&mut self, time: Timestamp, what: T) {
-        self.heap.push(Entry {
-            time,
-            number: self.pushed,
-            what,
-        });
+        self.heap.push(Entry { time, number: self.pushed, what });
         self.pushed += 1;
     }
 

@@ -129,10 +129,7 @@ impl StepModel {
         let wanted = self.draw.low + (self.draw.full - self.draw.low) * working;
         let power = wanted.min(limit);
         let compute = self.compute.time(local) * self.draw.slowdown(wanted, power);
-        Some(Step {
-            time: Seconds::new(self.total(compute, sync, rounds)),
-            power,
-        })
+        Some(Step { time: Seconds::new(self.total(compute, sync, rounds)), power })
     }
 
     fn total(&self, compute: f64, sync: f64, rounds: f64) -> f64 {
@@ -150,12 +147,7 @@ impl StepModel {
         }
         let n = f64::from(gpus);
         match self.sync {
-            Sync::Fitted {
-                node_base,
-                node_per_gpu,
-                net_base,
-                net_per_gpu,
-            } => {
+            Sync::Fitted { node_base, node_per_gpu, net_base, net_per_gpu } => {
                 let more = f64::from(gpus.saturating_sub(2));
                 if nodes <= 1 {
                     node_base + node_per_gpu * more
@@ -164,11 +156,7 @@ impl StepModel {
                 }
             }
             Sync::Ring { megabytes } => {
-                let rate = if nodes <= 1 {
-                    self.links.node
-                } else {
-                    self.links.net
-                };
+                let rate = if nodes <= 1 { self.links.node } else { self.links.net };
                 2.0 * (n - 1.0) / n * megabytes / 1e3 / rate + HOP * n
             }
         }
@@ -210,17 +198,10 @@ mod tests {
 
     fn resnet50_on_h200() -> StepModel {
         StepModel {
-            compute: Compute {
-                launch: 0.02159,
-                per_sample: 0.000_204_4,
-                knee: 3.35,
-            },
+            compute: Compute { launch: 0.02159, per_sample: 0.000_204_4, knee: 3.35 },
             sync: Sync::Ring { megabytes: 102.0 },
             overlap: 2.0,
-            links: Links {
-                node: 300.0,
-                net: 45.0,
-            },
+            links: Links { node: 300.0, net: 45.0 },
             draw: Draw {
                 low: Watts::new(131.0),
                 full: Watts::new(628.0),
@@ -234,22 +215,12 @@ mod tests {
     #[test]
     fn repeats_our_h200_readings() {
         // batch, seconds, watts: from the H200 readings of this project.
-        for (batch, seconds, watts) in [
-            (8, 0.0208, 173.7),
-            (128, 0.02996, 580.2),
-            (512, 0.1043, 627.5),
-        ] {
-            let step = resnet50_on_h200()
-                .step(1, 1, batch, Watts::new(700.0))
-                .unwrap();
-            assert!(
-                (step.time.get() / seconds - 1.0).abs() < 0.08,
-                "{batch}: {step:?}"
-            );
-            assert!(
-                (step.power.get() / watts - 1.0).abs() < 0.08,
-                "{batch}: {step:?}"
-            );
+        for (batch, seconds, watts) in
+            [(8, 0.0208, 173.7), (128, 0.02996, 580.2), (512, 0.1043, 627.5)]
+        {
+            let step = resnet50_on_h200().step(1, 1, batch, Watts::new(700.0)).unwrap();
+            assert!((step.time.get() / seconds - 1.0).abs() < 0.08, "{batch}: {step:?}");
+            assert!((step.power.get() / watts - 1.0).abs() < 0.08, "{batch}: {step:?}");
         }
     }
 

@@ -107,10 +107,24 @@ struct Run {
     power: Watts,
     power_since: Timestamp,
     measured: (Timestamp, Work),
+    /// What the job saved by itself, and when it does so next.
+    safe: Work,
+    next_save: Timestamp,
     saving: bool,
 }
 
 impl Run {
+    /// Books the saves the job has made by itself since its speed last changed.
+    fn save_by_itself(&mut self, now: Timestamp, all: Work, every: Option<Seconds>) {
+        let Some(every) = every else { return };
+        if self.next_save <= now {
+            let whole = (now.since(self.next_save) / every).floor();
+            let last = self.next_save + every * whole;
+            self.safe = self.done_at(last, all);
+            self.next_save = last + every;
+        }
+    }
+
     fn done_at(&self, now: Timestamp, all: Work) -> Work {
         let done = self.done + self.rate * now.since(self.since);
         Work(done.0.min(all.0))
@@ -163,9 +177,7 @@ impl World {
                 busy: 0,
                 split: PowerSplit::default(),
                 epoch: 0,
-                slow: config
-                    .stragglers
-                    .map_or(1.0, |s| s.slowdown_of(config.seed, id)),
+                slow: config.stragglers.map_or(1.0, |s| s.slowdown_of(config.seed, id)),
                 asleep_since: now,
                 failures: 0,
             })
@@ -297,11 +309,7 @@ impl World {
             luck *= (self.config.noise * gaussian(hash(self.config.seed, &key))).exp();
         }
         let job = &mut self.jobs[id.index()];
-        let load = if job.starts > 0 {
-            job.job.restart.load
-        } else {
-            Seconds::ZERO
-        };
+        let load = if job.starts > 0 { job.job.restart.load } else { Seconds::ZERO };
         job.starts += 1;
         job.epoch += 1;
         let rate = WorkRate(speed.rate.0 * luck);
@@ -317,6 +325,8 @@ impl World {
             power: Watts::ZERO,
             power_since: now,
             measured: (since, job.done),
+            safe: job.done,
+            next_save: since + self.config.checkpoint_every.unwrap_or(Seconds::ZERO),
             saving: false,
         }));
         for share in placement.allocation.shares() {
@@ -327,8 +337,7 @@ impl World {
         self.draw_job(now, id, placement);
         self.foresee_finish(id);
         if let Some(every) = self.config.measure_every {
-            self.to_come
-                .push(since + every, Happening::Measured(id, self.epoch(id)));
+            self.to_come.push(since + every, Happening::Measured(id, self.epoch(id)));
         }
         self.events.push_back(Event::Started { job: id, action });
     }
@@ -341,10 +350,7 @@ impl World {
         let job = &self.jobs[id.index()];
         if let Some(run) = &job.run {
             let left = job.job.work - run.done;
-            self.to_come.push(
-                run.since + left / run.rate,
-                Happening::Finishes(id, job.epoch),
-            );
+            self.to_come.push(run.since + left / run.rate, Happening::Finishes(id, job.epoch));
         }
     }
 
@@ -385,6 +391,7 @@ impl World {
             return;
         };
         if !run.saving {
+            run.save_by_itself(now, all, self.config.checkpoint_every);
             run.done = run.done_at(now, all);
             run.since = run.since.max(now);
             run.placement.configuration.power_limit = limit;
@@ -437,11 +444,7 @@ impl World {
     fn end_sleep(&mut self, now: Timestamp, node: NodeId) {
         let state = &self.nodes[node.index()];
         if self.config.keep_log && state.power == NodePower::Asleep {
-            self.log.push(LogEntry::Slept {
-                node,
-                from: state.asleep_since,
-                to: now,
-            });
+            self.log.push(LogEntry::Slept { node, from: state.asleep_since, to: now });
         }
     }
 
@@ -461,8 +464,7 @@ impl World {
             Happening::Measured(id, epoch) if epoch == self.epoch(id) => {
                 self.measure(now, id);
                 if let Some(every) = self.config.measure_every {
-                    self.to_come
-                        .push(now + every, Happening::Measured(id, epoch));
+                    self.to_come.push(now + every, Happening::Measured(id, epoch));
                 }
             }
             Happening::Booted(id, epoch) if epoch == self.nodes[id.index()].epoch => {
@@ -535,11 +537,8 @@ impl World {
         };
         let node = &self.nodes[id.index()];
         let key = [0xdead, u64::from(id.0), u64::from(node.failures)];
-        let after = faults
-            .distribution()
-            .sample(&mut generator(self.config.seed, &key));
-        self.to_come
-            .push(now + Seconds::new(after), Happening::Fails(id));
+        let after = faults.distribution().sample(&mut generator(self.config.seed, &key));
+        self.to_come.push(now + Seconds::new(after), Happening::Fails(id));
     }
 
     /// A node that is up is lost with all that runs on it, back to the last checkpoint.
@@ -549,18 +548,13 @@ impl World {
             self.foresee_failure(now, id);
             return;
         }
-        let lost: Vec<JobId> = self.nodes[id.index()]
-            .residents
-            .iter()
-            .map(|(j, _)| *j)
-            .collect();
+        let lost: Vec<JobId> = self.nodes[id.index()].residents.iter().map(|(j, _)| *j).collect();
         for job in lost {
             let all = self.jobs[job.index()].job.work;
-            if let (Some(every), Some(run)) =
-                (self.config.checkpoint_every, &self.jobs[job.index()].run)
-            {
-                let whole = (now.since(run.since) / every).floor();
-                self.jobs[job.index()].done = run.done_at(run.since + every * whole, all);
+            let state = &mut self.jobs[job.index()];
+            if let Some(run) = &mut state.run {
+                run.save_by_itself(now, all, self.config.checkpoint_every);
+                state.done = run.safe;
             }
             self.leave(now, job);
             let done = self.jobs[job.index()].done;
@@ -569,8 +563,7 @@ impl World {
         self.become_power(now, id, NodePower::Down);
         self.events.push_back(Event::NodeLost(id));
         if let Some(faults) = self.config.faults {
-            self.to_come
-                .push(now + faults.repair, Happening::Repaired(id));
+            self.to_come.push(now + faults.repair, Happening::Repaired(id));
         }
     }
 

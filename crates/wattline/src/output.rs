@@ -58,12 +58,6 @@ pub(crate) fn duration(seconds: f64) -> String {
 /// Text from outside (job names), made harmless for a terminal.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            }
-        })
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
         .collect()
 }

@@ -21,10 +21,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self {
-            bar,
-            began: Instant::now(),
-        }
+        Self { bar, began: Instant::now() }
     }
 
     /// Seconds since the beginning.

@@ -16,15 +16,9 @@ use wattline_sim::trace::Format;
 /// Scenarios that are part of the program.
 pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("demo", include_str!("../../../scenarios/demo.toml")),
-    (
-        "capped-60",
-        include_str!("../../../scenarios/capped-60.toml"),
-    ),
+    ("capped-60", include_str!("../../../scenarios/capped-60.toml")),
     ("bursts", include_str!("../../../scenarios/bursts.toml")),
-    (
-        "night-price",
-        include_str!("../../../scenarios/night-price.toml"),
-    ),
+    ("night-price", include_str!("../../../scenarios/night-price.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 
@@ -41,37 +35,22 @@ pub(crate) struct Source {
     #[arg(long, requires = "trace", value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = "Trace")]
     gpus: Option<u32>,
     /// Offered load a trace's cluster is sized for [default: 0.9]
-    #[arg(
-        long,
-        requires = "trace",
-        conflicts_with = "gpus",
-        help_heading = "Trace"
-    )]
+    #[arg(long, requires = "trace", conflicts_with = "gpus", help_heading = "Trace")]
     load: Option<f64>,
     /// GPUs in a node of a trace's cluster
     #[arg(long, requires = "trace", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64), help_heading = "Trace")]
     gpus_per_node: u8,
     /// GPU type of a trace's cluster, from the catalogue
-    #[arg(
-        long,
-        requires = "trace",
-        default_value = "v100",
-        help_heading = "Trace"
-    )]
+    #[arg(long, requires = "trace", default_value = "v100", help_heading = "Trace")]
     gpu_type: String,
     /// Use only the first N jobs of a trace, by submission
-    #[arg(long, requires = "trace", value_name = "N", help_heading = "Trace")]
-    first: Option<usize>,
+    #[arg(long, requires = "trace", value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Trace")]
+    first: Option<u32>,
     /// Give jobs without a deadline one: this many times their run time after submission
     #[arg(long, requires = "trace", value_name = "X", help_heading = "Trace")]
     deadline_slack: Option<f64>,
     /// What lateness costs in a trace without weights
-    #[arg(
-        long,
-        requires = "trace",
-        default_value = "1 EUR/h",
-        help_heading = "Trace"
-    )]
+    #[arg(long, requires = "trace", default_value = "1 EUR/h", help_heading = "Trace")]
     weight: EurosPerSecond,
 
     /// Jobs are rigid, moldable, malleable or adaptive [default: as the source says]
@@ -143,13 +122,8 @@ impl Source {
             };
             let (mut instance, stats) =
                 replay(path, format, &self.replay_options()?).map_err(Failure::input)?;
-            if let Some(first) = self.first {
-                instance.jobs.truncate(first);
-            }
             for (reason, count) in stats.skipped {
-                instance
-                    .notes
-                    .push(format!("{count} rows of the trace left out: {reason}"));
+                instance.notes.push(format!("{count} rows of the trace left out: {reason}"));
             }
             return Ok(instance);
         }
@@ -160,9 +134,7 @@ impl Source {
 
     fn replay_options(&self) -> Result<ReplayOptions> {
         let load = number("--load", self.load.unwrap_or(0.9), 1e-6, 1e6)?;
-        let slack = self
-            .deadline_slack
-            .map(|s| number("--deadline-slack", s, 0.0, 1e6));
+        let slack = self.deadline_slack.map(|s| number("--deadline-slack", s, 0.0, 1e6));
         Ok(ReplayOptions {
             gpus: self.gpus,
             load,
@@ -171,6 +143,7 @@ impl Source {
             elasticity: self.elasticity,
             weight: self.weight,
             deadline_slack: slack.transpose()?,
+            first: self.first.map(|first| first as usize),
             ..ReplayOptions::default()
         })
     }
@@ -194,9 +167,7 @@ pub(crate) fn number(name: &str, value: f64, low: f64, high: f64) -> Result<f64>
     if (low..=high).contains(&value) {
         return Ok(value);
     }
-    Err(Failure::input(anyhow!(
-        "{name} is {value}: expected a number from {low} to {high}"
-    )))
+    Err(Failure::input(anyhow!("{name} is {value}: expected a number from {low} to {high}")))
 }
 
 /// How the instance can be named in a report.
@@ -211,11 +182,7 @@ pub(crate) fn describe(instance: &Instance) -> String {
         let mut values: Vec<Watts> = budget.values().collect();
         values.sort_by(Watts::total_cmp);
         let (low, high) = (values[0], values[values.len() - 1]);
-        if low == high {
-            format!("{low:.1}")
-        } else {
-            format!("{low:.1} to {high:.1}")
-        }
+        if low == high { format!("{low:.1}") } else { format!("{low:.1} to {high:.1}") }
     });
     format!(
         "{}: {} jobs, {} nodes, {} GPUs; budget {} of {:.1} peak",

@@ -20,10 +20,7 @@ fn trace(format: &str, content: &[u8], parts: &[&str]) {
     fs::write(&file, content).unwrap();
     let file = file.to_str().unwrap();
     refused(&["compare", "--trace", file, "--format", format], parts);
-    refused(
-        &["trace", "describe", "--trace", file, "--format", format],
-        parts,
-    );
+    refused(&["trace", "describe", "--trace", file, "--format", format], parts);
 }
 
 fn scenario(content: &str, parts: &[&str]) {
@@ -37,16 +34,8 @@ fn scenario(content: &str, parts: &[&str]) {
 
 #[test]
 fn a_wrong_column() {
-    trace(
-        "philly",
-        b"when,duration,num_gpus\n1,2,3\n",
-        &["trace.csv", "timestamp", "when"],
-    );
-    trace(
-        "sacct",
-        b"JobID|State\n1|COMPLETED\n",
-        &["trace.csv", "Submit", "sacct -a -P"],
-    );
+    trace("philly", b"when,duration,num_gpus\n1,2,3\n", &["trace.csv", "timestamp", "when"]);
+    trace("sacct", b"JobID|State\n1|COMPLETED\n", &["trace.csv", "Submit", "sacct -a -P"]);
 }
 
 #[test]
@@ -56,31 +45,15 @@ fn numbers_that_are_none() {
     trace("philly", &row("2017-10-09 07:01:55,NaN,1,0,a\n"), &at);
     trace("philly", &row("2017-10-09 07:01:55,-5,1,0,a\n"), &at);
     trace("philly", &row("2017-10-09 07:01:55,inf,1,0,a\n"), &at);
-    trace(
-        "philly",
-        &row("yesterday,5,1,0,a\n"),
-        &["trace.csv:2", "timestamp", "yesterday"],
-    );
-    trace(
-        "philly",
-        &row("2017-10-09 07:01:55,5,1.5,0,a\n"),
-        &["trace.csv:2", "num_gpus"],
-    );
-    trace(
-        "philly",
-        &row("2017-10-09 07:01:55,5\n"),
-        &["trace.csv:2", "2 fields"],
-    );
+    trace("philly", &row("yesterday,5,1,0,a\n"), &["trace.csv:2", "timestamp", "yesterday"]);
+    trace("philly", &row("2017-10-09 07:01:55,5,1.5,0,a\n"), &["trace.csv:2", "num_gpus"]);
+    trace("philly", &row("2017-10-09 07:01:55,5\n"), &["trace.csv:2", "2 fields"]);
 }
 
 #[test]
 fn a_deadline_before_the_submission() {
     let row = format!("{ELASTICFLOW}a,100,1,bert,50,8,1,60\n");
-    trace(
-        "elasticflow",
-        row.as_bytes(),
-        &["trace.csv:2", "deadline", "50", "100"],
-    );
+    trace("elasticflow", row.as_bytes(), &["trace.csv:2", "deadline", "50", "100"]);
 }
 
 #[test]
@@ -88,16 +61,8 @@ fn nothing_in_it_or_nothing_of_use() {
     trace("philly", b"", &["trace.csv", "no rows"]);
     trace("philly", PHILLY.as_bytes(), &["trace.csv", "no rows"]);
     let row = format!("{ELASTICFLOW}a,100,1,bert,500,8,0,60\n");
-    trace(
-        "elasticflow",
-        row.as_bytes(),
-        &["trace.csv", "asks for no GPU"],
-    );
-    trace(
-        "sacct",
-        br#"{"jobs": [], "errors": [{"error": "slurmdbd is down"}]}"#,
-        &["slurmdbd"],
-    );
+    trace("elasticflow", row.as_bytes(), &["trace.csv", "asks for no GPU"]);
+    trace("sacct", br#"{"jobs": [], "errors": [{"error": "slurmdbd is down"}]}"#, &["slurmdbd"]);
 }
 
 #[test]
@@ -121,10 +86,7 @@ fn a_line_of_200_megabytes() {
     drop(file);
     let path = path.to_str().unwrap();
     let began = std::time::Instant::now();
-    refused(
-        &["compare", "--trace", path, "--format", "philly"],
-        &["long.csv:2", "longer than"],
-    );
+    refused(&["compare", "--trace", path, "--format", "philly"], &["long.csv:2", "longer than"]);
     assert!(began.elapsed().as_secs() < 5);
     refused(&["config", "check", path], &["long.csv", "longer than"]);
 }
@@ -132,18 +94,9 @@ fn a_line_of_200_megabytes() {
 #[test]
 fn files_that_are_not_there() {
     let missing = "no/such/file.csv";
-    refused(
-        &["compare", "--trace", missing, "--format", "philly"],
-        &[missing, "cannot open"],
-    );
-    refused(
-        &["compare", "--scenario", "no/such.toml"],
-        &["no/such.toml", "cannot read"],
-    );
-    refused(
-        &["compare", "--andreas", "no/such"],
-        &["no/such", "cannot open"],
-    );
+    refused(&["compare", "--trace", missing, "--format", "philly"], &[missing, "cannot open"]);
+    refused(&["compare", "--scenario", "no/such.toml"], &["no/such.toml", "cannot read"]);
+    refused(&["compare", "--andreas", "no/such"], &["no/such", "cannot open"]);
 }
 
 #[test]
@@ -153,16 +106,10 @@ fn units_policies_and_options_that_nobody_knows() {
         let args: Vec<&str> = demo.iter().copied().chain(more.iter().copied()).collect();
         refused(&args, parts);
     };
-    with(
-        &["--budget", "12 kX"],
-        &["12 kX", "unknown unit 'kX'", "W, kW, MW"],
-    );
+    with(&["--budget", "12 kX"], &["12 kX", "unknown unit 'kX'", "W, kW, MW"]);
     with(&["--budget", "12"], &["no unit", "12 kW"]);
     with(&["--budget=-1 kW"], &["not negative"]);
-    with(
-        &["--policies", "fifo,best"],
-        &["unknown policy 'best'", "fifo, edf, priority, tiresias"],
-    );
+    with(&["--policies", "fifo,best"], &["unknown policy 'best'", "fifo, edf, priority, tiresias"]);
     with(&["--policies", "fifo+turbo"], &["+turbo", "+backfill"]);
     with(&["--policies", "tiresias+queues=9/3"], &["+queues=9/3"]);
     with(&["--restart-seconds", "NaN"], &["--restart-seconds", "NaN"]);
@@ -171,10 +118,7 @@ fn units_policies_and_options_that_nobody_knows() {
     with(&["--gpus", "8"], &["--trace"]);
     refused(&["compare"], &["--scenario", "--andreas", "--trace"]);
     refused(&["compare", "--trace", "x.csv"], &["--format"]);
-    refused(
-        &["compare", "--trace", "x", "--format", "excel"],
-        &["excel", "philly"],
-    );
+    refused(&["compare", "--trace", "x", "--format", "excel"], &["excel", "philly"]);
     refused(&["fly"], &["fly"]);
 }
 
@@ -186,30 +130,15 @@ fn scenarios_that_make_no_sense() {
     let all = |more: &str| format!("{head}{nodes}{jobs}{more}");
     scenario("", &["scenario.toml", "name"]);
     scenario("name = ", &["scenario.toml", "line 1"]);
-    scenario(
-        &all("colour = \"red\"\n"),
-        &["scenario.toml", "unknown field `colour`", "line"],
-    );
-    scenario(
-        &all("[budget]\npower = \"5 miles\"\n"),
-        &["unknown unit 'miles'", "line"],
-    );
-    scenario(
-        &all("[budget]\npower = 5000\n"),
-        &["a power as text with its unit", "line"],
-    );
-    scenario(
-        &all("[budget]\nshare_of_peak = 1.5\n"),
-        &["budget.share_of_peak", "1.5"],
-    );
+    scenario(&all("colour = \"red\"\n"), &["scenario.toml", "unknown field `colour`", "line"]);
+    scenario(&all("[budget]\npower = \"5 miles\"\n"), &["unknown unit 'miles'", "line"]);
+    scenario(&all("[budget]\npower = 5000\n"), &["a power as text with its unit", "line"]);
+    scenario(&all("[budget]\nshare_of_peak = 1.5\n"), &["budget.share_of_peak", "1.5"]);
     let rule = "[budget]\npower = \"5 kW\"\n[[budget.rules]]\ndays = \"mun\"\nvalue = \"1 kW\"\n";
     scenario(&all(rule), &["mun", "mon-fri"]);
     scenario(&all("load = nan\n"), &["jobs.load", "NaN"]);
     scenario(&all("load = -1.0\n"), &["jobs.load"]);
-    scenario(
-        &all("[[jobs.workloads]]\nname = \"doom\"\n"),
-        &["doom", "resnet50-imagenet"],
-    );
+    scenario(&all("[[jobs.workloads]]\nname = \"doom\"\n"), &["doom", "resnet50-imagenet"]);
     scenario(
         &format!("{head}{jobs}[[nodes]]\ncount = 1\ngpu = \"abacus\"\ngpus = 8\n"),
         &["abacus", "h200"],
@@ -219,14 +148,8 @@ fn scenarios_that_make_no_sense() {
         &["65", "64"],
     );
     scenario(&all("[world]\nnoise = 50.0\n"), &["world.noise", "50"]);
-    scenario(
-        &format!("start = \"soon\"\n{}", all("")),
-        &["start", "soon"],
-    );
-    scenario(
-        &format!("measurements = \"gone.csv\"\n{}", all("")),
-        &["gone.csv"],
-    );
+    scenario(&format!("start = \"soon\"\n{}", all("")), &["start", "soon"]);
+    scenario(&format!("measurements = \"gone.csv\"\n{}", all("")), &["gone.csv"]);
 }
 
 #[test]
@@ -241,18 +164,9 @@ fn measurements_that_make_no_sense() {
         fs::write(folder.path().join("m.csv"), format!("{header}{rows}")).unwrap();
         refused(&["compare", "--scenario", file.to_str().unwrap()], parts);
     };
-    with(
-        "mine,h200,1,1,8,700,8,NaN,300\n",
-        &["m.csv, line 2", "seconds"],
-    );
-    with(
-        "mine,h200,1,1,8,700,8,0,300\n",
-        &["m.csv, line 2", "seconds"],
-    );
-    with(
-        "mine,h200,1,many,8,700,8,1,300\n",
-        &["m.csv, line 2", "gpus"],
-    );
+    with("mine,h200,1,1,8,700,8,NaN,300\n", &["m.csv, line 2", "seconds"]);
+    with("mine,h200,1,1,8,700,8,0,300\n", &["m.csv, line 2", "seconds"]);
+    with("mine,h200,1,many,8,700,8,1,300\n", &["m.csv, line 2", "gpus"]);
     with("", &["m.csv", "no measurements"]);
     with("yours,h200,1,1,8,700,8,1,300\n", &["mine", "not known"]);
 }
@@ -265,8 +179,5 @@ fn a_folder_that_cannot_be_made() {
     fs::write(&file, "").unwrap();
     let inside: &Path = &file.join("out");
     let out = inside.to_str().unwrap();
-    refused(
-        &["compare", "--scenario", "demo", "--out", out],
-        &["cannot create", out],
-    );
+    refused(&["compare", "--scenario", "demo", "--out", out], &["cannot create", out]);
 }

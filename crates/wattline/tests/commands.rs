@@ -24,14 +24,7 @@ fn without_timing(mut value: Value) -> Value {
 
 #[test]
 fn compare_has_the_stable_schema() {
-    let value = json(&[
-        "compare",
-        "--scenario",
-        "demo",
-        "--policies",
-        "fifo,edf",
-        "--json",
-    ]);
+    let value = json(&["compare", "--scenario", "demo", "--policies", "fifo,edf", "--json"]);
     assert_eq!(value["schema"], "wattline.compare/1");
     let results = value["results"].as_array().unwrap();
     assert_eq!(results.len(), 2);
@@ -117,14 +110,7 @@ fn every_policy_keeps_a_budget_of_sixty_per_cent() {
 fn out_writes_a_report_figures_and_job_tables() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new").join("folder");
-    let args = [
-        "compare",
-        "--scenario",
-        "demo",
-        "--policies",
-        "edf,fifo+backfill=7",
-        "--out",
-    ];
+    let args = ["compare", "--scenario", "demo", "--policies", "edf,fifo+backfill=7", "--out"];
     let args: Vec<&str> = args.into_iter().chain([out.to_str().unwrap()]).collect();
     let table = stdout(&args);
     assert!(table.contains("| edf "), "{table}");
@@ -132,10 +118,7 @@ fn out_writes_a_report_figures_and_job_tables() {
     assert!(report.starts_with("<!DOCTYPE html>") && report.contains("Power against budget"));
     for wanted in ["http://", "https://", "src="] {
         let foreign = report.replace("http://www.w3.org/2000/svg", "");
-        assert!(
-            !foreign.contains(wanted),
-            "the report refers to something outside: {wanted}"
-        );
+        assert!(!foreign.contains(wanted), "the report refers to something outside: {wanted}");
     }
     let figures: Value =
         serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
@@ -148,26 +131,12 @@ fn out_writes_a_report_figures_and_job_tables() {
 #[test]
 fn simulate_lists_jobs() {
     let text = stdout(&["simulate", "--scenario", "demo", "--policy", "tiresias"]);
-    assert!(
-        text.contains("40 of 160 jobs shown") && text.contains("resnet50"),
-        "{text}"
-    );
-    let value = json(&[
-        "simulate",
-        "--scenario",
-        "demo",
-        "--policy",
-        "edf",
-        "--json",
-    ]);
+    assert!(text.contains("40 of 160 jobs shown") && text.contains("resnet50"), "{text}");
+    let value = json(&["simulate", "--scenario", "demo", "--policy", "edf", "--json"]);
     assert_eq!(value["schema"], "wattline.simulate/1");
     assert_eq!(value["jobs"].as_array().unwrap().len(), 160);
-    let energy: f64 = value["jobs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|j| j["energy_kwh"].as_f64().unwrap())
-        .sum();
+    let energy: f64 =
+        value["jobs"].as_array().unwrap().iter().map(|j| j["energy_kwh"].as_f64().unwrap()).sum();
     let jobs = value["result"]["energy_jobs_kwh"].as_f64().unwrap();
     assert!((energy - jobs).abs() < 1e-6, "{energy} is not {jobs}");
 }
@@ -178,57 +147,19 @@ fn traces_go_round() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (made, philly) = (path("made.csv"), path("philly.csv"));
-    stdout(&[
-        "trace",
-        "generate",
-        "--scenario",
-        "demo",
-        "--seed",
-        "5",
-        "--out",
-        &made,
-    ]);
-    let described = json(&[
-        "trace",
-        "describe",
-        "--trace",
-        &made,
-        "--format",
-        "elasticflow",
-        "--json",
-    ]);
+    stdout(&["trace", "generate", "--scenario", "demo", "--seed", "5", "--out", &made]);
+    let described =
+        json(&["trace", "describe", "--trace", &made, "--format", "elasticflow", "--json"]);
     assert_eq!(described["jobs"], 160);
     assert!(described["models"].as_array().unwrap().len() >= 4);
-    let args = [
-        "trace",
-        "convert",
-        "--trace",
-        &made,
-        "--format",
-        "elasticflow",
-        "--to",
-        "philly",
-    ];
+    let args = ["trace", "convert", "--trace", &made, "--format", "elasticflow", "--to", "philly"];
     stdout(&[&args[..], &["--out", &philly]].concat());
-    let again = json(&[
-        "trace", "describe", "--trace", &philly, "--format", "philly", "--json",
-    ]);
+    let again = json(&["trace", "describe", "--trace", &philly, "--format", "philly", "--json"]);
     assert_eq!(again["jobs"], 160);
-    let (a, b) = (
-        described["gpu_hours"].as_f64().unwrap(),
-        again["gpu_hours"].as_f64().unwrap(),
-    );
+    let (a, b) = (described["gpu_hours"].as_f64().unwrap(), again["gpu_hours"].as_f64().unwrap());
     assert!((a - b).abs() < 1e-6 * a, "{a} is not {b}");
-    let compared = json(&[
-        "compare",
-        "--trace",
-        &made,
-        "--format",
-        "elasticflow",
-        "--gpus",
-        "32",
-        "--json",
-    ]);
+    let compared =
+        json(&["compare", "--trace", &made, "--format", "elasticflow", "--gpus", "32", "--json"]);
     for result in compared["results"].as_array().unwrap() {
         assert_eq!(result["finished"], 160);
     }
@@ -249,34 +180,19 @@ fn a_traces_cluster_follows_the_load() {
     let file = file.to_str().unwrap();
     let size = |more: &[&str]| {
         let args = [
-            &[
-                "compare",
-                "--trace",
-                file,
-                "--format",
-                "philly",
-                "--policies",
-                "fifo",
-                "--json",
-            ],
+            &["compare", "--trace", file, "--format", "philly", "--policies", "fifo", "--json"],
             more,
         ]
         .concat();
         let value = json(&args);
         assert_eq!(value["results"][0]["finished"], 25);
-        (
-            value["instance"]["gpus"].as_u64().unwrap(),
-            value["instance"]["notes"].to_string(),
-        )
+        (value["instance"]["gpus"].as_u64().unwrap(), value["instance"]["notes"].to_string())
     };
     // 1,420,800 GPU-seconds over 86,399 s: 18.3 GPUs at load 0.9, but the largest job wants 64.
     assert_eq!(size(&[]).0, 64);
     let (gpus, notes) = size(&["--gpus", "16"]);
     assert_eq!(gpus, 16);
-    assert!(
-        notes.contains("1 jobs ask for more GPUs than the cluster has"),
-        "{notes}"
-    );
+    assert!(notes.contains("1 jobs ask for more GPUs than the cluster has"), "{notes}");
     // 2490 is not a multiple of 8: the last node is smaller.
     assert_eq!(size(&["--gpus", "2490"]).0, 2490);
 }
@@ -316,29 +232,15 @@ fn a_calendar_of_budgets_is_kept_at_every_instant() {
         assert_eq!(result["committed_exceeded_s"], 0.0, "{result}");
     }
     // A budget from the command line replaces the calendar.
-    let value = json(&[
-        "compare",
-        "--scenario",
-        "demo",
-        "--budget",
-        "9 kW",
-        "--policies",
-        "edf",
-        "--json",
-    ]);
+    let value =
+        json(&["compare", "--scenario", "demo", "--budget", "9 kW", "--policies", "edf", "--json"]);
     assert!(value["results"][0]["peak_power_w"].as_f64().unwrap() <= 9000.0);
 }
 
 #[test]
 fn the_small_commands() {
     assert!(stdout(&["policies"]).contains("tiresias"));
-    assert_eq!(
-        json(&["policies", "--json"])["policies"]
-            .as_array()
-            .unwrap()
-            .len(),
-        4
-    );
+    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 4);
     assert!(stdout(&["config", "list"]).contains("capped-60"));
     assert!(stdout(&["config", "check", "demo"]).contains("good"));
     let shown = stdout(&["config", "show", "demo"]);
@@ -350,16 +252,8 @@ fn the_small_commands() {
     let folder = tempfile::tempdir().unwrap();
     stdout(&["man", "--out", folder.path().to_str().unwrap()]);
     assert!(folder.path().join("wattline-compare.1").exists());
-    let bench = json(&[
-        "bench",
-        "sim",
-        "--scenario",
-        "demo",
-        "--policies",
-        "fifo",
-        "--scaling",
-        "--json",
-    ]);
+    let bench =
+        json(&["bench", "sim", "--scenario", "demo", "--policies", "fifo", "--scaling", "--json"]);
     assert_eq!(bench["schema"], "wattline.bench.sim/1");
     assert_eq!(bench["runs"].as_array().unwrap().len(), 4);
 }
@@ -372,14 +266,7 @@ fn a_shown_scenario_can_be_read_again() {
         let file = folder.path().join(format!("{name}.toml"));
         fs::write(&file, stdout(&["config", "show", name])).unwrap();
         let run = |scenario: &str| {
-            let args = [
-                "compare",
-                "--scenario",
-                scenario,
-                "--policies",
-                "edf",
-                "--json",
-            ];
+            let args = ["compare", "--scenario", scenario, "--policies", "edf", "--json"];
             without_timing(json(&args)).to_string()
         };
         assert_eq!(run(name), run(file.to_str().unwrap()));

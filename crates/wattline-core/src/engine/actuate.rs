@@ -145,8 +145,7 @@ impl Engine {
         }
         if let Some(budget) = budget {
             let cluster = self.state.cluster();
-            let booting =
-                power::committed(cluster, id, NodePower::Booting, node.held.occupancy());
+            let booting = power::committed(cluster, id, NodePower::Booting, node.held.occupancy());
             let after = self.state.held_committed() + booting - node.held_committed();
             if after > budget + TOLERANCE {
                 return;

@@ -115,17 +115,16 @@ impl Engine {
         self.in_flight.remove(&action);
         let job = self.state.job(id);
         let Some(held) = job.held.clone() else { return };
-        let rate = self
-            .predictor
-            .predict(&job.job, &held.configuration)
-            .map_or(WorkRate(0.0), |p| p.rate);
+        let rate =
+            self.predictor.predict(&job.job, &held.configuration).map_or(WorkRate(0.0), |p| p.rate);
         let load = job.load_time();
         let first = job.first_start.is_none();
         let moldable = job.job.elasticity == Elasticity::Moldable;
         if first {
             if moldable && self.state.menu(job.menu).len() > 1 {
                 let shape = held.configuration.shape();
-                let reshaped = job.planned.as_ref().is_some_and(|p| p.configuration.shape() != shape);
+                let reshaped =
+                    job.planned.as_ref().is_some_and(|p| p.configuration.shape() != shape);
                 let reason = job.reason;
                 self.state.mold(id, &held);
                 // What was planned while the start was under way is no longer possible.

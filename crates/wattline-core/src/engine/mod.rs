@@ -262,20 +262,14 @@ impl Engine {
         if let Some(budget) = budget
             && let Some(plan) = shed::shed(&self.state, budget, self.plan)
         {
-            self.alert(Alert::BudgetFell {
-                committed: self.state.planned_committed(),
-                budget,
-            });
+            self.alert(Alert::BudgetFell { committed: self.state.planned_committed(), budget });
             self.judge(now, plan, Some(budget));
             self.look_at_everything = true;
         }
         let changes = if self.look_at_everything {
             Changes::Everything
         } else {
-            Changes::Only {
-                jobs: self.state.touched_jobs(),
-                nodes: self.state.touched_nodes(),
-            }
+            Changes::Only { jobs: self.state.touched_jobs(), nodes: self.state.touched_nodes() }
         };
         let view = ClusterView {
             now,

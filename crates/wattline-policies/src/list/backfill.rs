@@ -81,7 +81,9 @@ impl ListPolicy {
                     let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
                     Some((start + choice.time, start, counts))
                 });
-                if let Some((end, start, counts)) = later.min_by_key(|(end, start, _)| (*end, *start)) {
+                if let Some((end, start, counts)) =
+                    later.min_by_key(|(end, start, _)| (*end, *start))
+                {
                     timeline.reserve(&counts, start, end);
                     if job.reason == Reason::Arrived {
                         draft.explain(id, Reason::Reserved { at: start });
@@ -139,7 +141,12 @@ impl Timeline {
     }
 
     /// The earliest time at which a shape fits for that long, and where.
-    fn earliest(&self, cluster: &Cluster, shape: Shape, time: Seconds) -> Option<(Timestamp, Counts)> {
+    fn earliest(
+        &self,
+        cluster: &Cluster,
+        shape: Shape,
+        time: Seconds,
+    ) -> Option<(Timestamp, Counts)> {
         let of_type = || cluster.node_ids().filter(|n| cluster.node(*n).gpu_type == shape.gpu_type);
         if shape.gpus <= cluster.largest_node(shape.gpu_type) {
             return of_type()
@@ -158,7 +165,8 @@ impl Timeline {
         times.sort_unstable();
         times.dedup();
         times.into_iter().find_map(|start| {
-            let counts = self.over_nodes(cluster, &largest_first, shape.gpus, start, start + time)?;
+            let counts =
+                self.over_nodes(cluster, &largest_first, shape.gpus, start, start + time)?;
             Some((start, counts))
         })
     }
@@ -192,11 +200,22 @@ impl Timeline {
         Some(counts)
     }
 
+    /// One walk over the steps: the first stretch with enough GPUs that is long enough.
     fn earliest_on(&self, node: NodeId, gpus: u32, time: Seconds) -> Option<Timestamp> {
-        self.nodes[node.index()]
-            .iter()
-            .map(|(start, _)| *start)
-            .find(|start| self.is_free(node, gpus, *start, *start + time))
+        let steps = &self.nodes[node.index()];
+        let mut since = None;
+        for (at, (start, free)) in steps.iter().enumerate() {
+            if *free < gpus {
+                since = None;
+                continue;
+            }
+            let since = *since.get_or_insert(*start);
+            let until = steps.get(at + 1).map_or(Timestamp::FAR_FUTURE, |(next, _)| *next);
+            if since + time <= until {
+                return Some(since);
+            }
+        }
+        None
     }
 
     fn is_free(&self, node: NodeId, gpus: u32, from: Timestamp, to: Timestamp) -> bool {

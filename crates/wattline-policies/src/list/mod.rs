@@ -118,9 +118,8 @@ impl ListPolicy {
             return;
         }
         let node = view.state.node(id);
-        let idle = node.planned.is_empty()
-            && node.target == Target::Up
-            && node.power != NodePower::Down;
+        let idle =
+            node.planned.is_empty() && node.target == Target::Up && node.power != NodePower::Down;
         self.set_idle(id, idle.then_some(node.idle_since));
     }
 
@@ -281,7 +280,8 @@ impl Policy for ListPolicy {
         let mut draft = Draft::new(view);
         // First of all, so that the watts it frees can be used at once.
         self.put_to_sleep(view, &mut draft);
-        raise_limits(view, &mut draft, &mut self.capped);
+        let planned = |id: JobId| view.state.job(id).planned.as_ref();
+        raise_limits(view, &mut draft, &mut self.capped, planned);
         if let Some(depth) = self.options.backfill {
             self.backfill(view, &mut draft, depth);
         } else {

@@ -1,9 +1,9 @@
 //! In which order a job's configurations are tried: the rule of ANDREAS's first-principle methods.
 
 use wattline_core::cluster::Shape;
+use wattline_core::placement::{Allocation, Configuration, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
-use wattline_core::placement::{Allocation, Configuration, Placement};
 use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 
@@ -33,11 +33,7 @@ impl Choice {
 }
 
 /// A shape at the card's default limit, with the batch that was asked for.
-pub(crate) fn configuration(
-    view: &ClusterView<'_>,
-    job: &JobState,
-    shape: Shape,
-) -> Configuration {
+pub(crate) fn configuration(view: &ClusterView<'_>, job: &JobState, shape: Shape) -> Configuration {
     let cluster = view.state.cluster();
     Configuration {
         gpu_type: shape.gpu_type,
@@ -50,9 +46,10 @@ pub(crate) fn configuration(
 
 /// Whether the job can run in any of its shapes.
 pub(crate) fn can_run(view: &ClusterView<'_>, job: &JobState) -> bool {
-    view.state.menu(job.menu).iter().any(|shape| {
-        view.predictor.predict(&job.job, &configuration(view, job, *shape)).is_some()
-    })
+    view.state
+        .menu(job.menu)
+        .iter()
+        .any(|shape| view.predictor.predict(&job.job, &configuration(view, job, *shape)).is_some())
 }
 
 /// First the configurations that meet the deadline, by rising energy cost; then the others, by

@@ -76,8 +76,7 @@ impl<'v, 'a> Draft<'v, 'a> {
 
     /// Whether a start fits below the budget.
     pub(crate) fn can_start(&self, on: &Allocation, limit: Watts) -> bool {
-        self.view.budget.is_none()
-            || self.fits(self.committed_with(on, Watts::ZERO, limit, true))
+        self.view.budget.is_none() || self.fits(self.committed_with(on, Watts::ZERO, limit, true))
     }
 
     /// Whether a start fits below the budget once these jobs are gone.

@@ -166,9 +166,8 @@ impl FreeGpus {
     }
 
     fn part_of_a_node(&self, t: usize, gpus: u32, skip: &[Share]) -> Option<Share> {
-        let node = self.awake[t]
-            .best_fit(gpus, skip)
-            .or_else(|| self.asleep[t].best_fit(gpus, skip))?;
+        let node =
+            self.awake[t].best_fit(gpus, skip).or_else(|| self.asleep[t].best_fit(gpus, skip))?;
         Some(self.part_of(node, gpus))
     }
 

@@ -3,7 +3,7 @@
 use super::{Choice, Draft, FreeGpus};
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, NodeId};
-use wattline_core::placement::Allocation;
+use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
@@ -11,15 +11,16 @@ use wattline_core::state::Target;
 use wattline_core::units::Watts;
 
 /// Limits that were lowered for a smaller budget go up again as far as there is room; says which
-/// and how far.
-pub(crate) fn raise_limits(
+/// and how far. What a job has in the draft is `planned`.
+pub(crate) fn raise_limits<'p>(
     view: &ClusterView<'_>,
     draft: &mut Draft<'_, '_>,
     capped: &mut BTreeSet<JobId>,
+    planned: impl Fn(JobId) -> Option<&'p Placement>,
 ) -> Vec<(JobId, Watts)> {
     let mut all_raised = Vec::new();
     capped.retain(|id| {
-        let Some(placement) = &view.state.job(*id).planned else { return true };
+        let Some(placement) = planned(*id) else { return true };
         let now = placement.configuration.power_limit;
         let card = view.state.cluster().gpu_type(placement.configuration.gpu_type);
         let raised = card

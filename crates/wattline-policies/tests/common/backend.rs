@@ -189,7 +189,9 @@ impl Backend {
                     self.tell(now, Event::Failed { action });
                     return Ok(());
                 }
-                power => return Err(format!("{id} is started on {}, which is {power:?}", share.node)),
+                power => {
+                    return Err(format!("{id} is started on {}, which is {power:?}", share.node));
+                }
             }
         }
         let load = self.jobs[id.index()].restart.load;
@@ -211,14 +213,18 @@ impl Backend {
     }
 
     fn done_at(&self, now: Timestamp, id: JobId) -> f64 {
-        let Some(run) = &self.runs[id.index()] else { return self.saved[id.index()] };
+        let Some(run) = &self.runs[id.index()] else {
+            return self.saved[id.index()];
+        };
         let rate = if run.saving { 0.0 } else { self.rate(id, &run.placement) };
         (run.done + rate * now.since(run.since).get()).min(self.jobs[id.index()].work.0)
     }
 
     fn foretell_end(&mut self, id: JobId) {
         self.job_epochs[id.index()] += 1;
-        let Some(run) = &self.runs[id.index()] else { return };
+        let Some(run) = &self.runs[id.index()] else {
+            return;
+        };
         let left = self.jobs[id.index()].work.0 - run.done;
         let end = run.since + Seconds::new(left / self.rate(id, &run.placement));
         self.push(end, Happening::Ends(id, self.job_epochs[id.index()]));
@@ -227,7 +233,9 @@ impl Backend {
     fn stop(&mut self, now: Timestamp, id: JobId) {
         let done = self.done_at(now, id);
         // A job that is gone already has been reported.
-        let Some(run) = &mut self.runs[id.index()] else { return };
+        let Some(run) = &mut self.runs[id.index()] else {
+            return;
+        };
         (run.done, run.since, run.saving) = (done, now, true);
         self.job_epochs[id.index()] += 1;
         let late = Seconds::new(f64::from(self.luck() & 7));
@@ -237,7 +245,9 @@ impl Backend {
 
     fn set_limit(&mut self, now: Timestamp, id: JobId, limit: Watts) {
         let done = self.done_at(now, id);
-        let Some(run) = &mut self.runs[id.index()] else { return };
+        let Some(run) = &mut self.runs[id.index()] else {
+            return;
+        };
         run.done = done;
         run.since = run.since.max(now);
         run.placement.configuration.power_limit = limit;
@@ -300,7 +310,13 @@ impl Backend {
     }
 
     /// A node is lost with all that runs on it.
-    pub(crate) fn lose(&mut self, now: Timestamp, id: NodeId, gone_for: Seconds, comes_back_up: bool) {
+    pub(crate) fn lose(
+        &mut self,
+        now: Timestamp,
+        id: NodeId,
+        gone_for: Seconds,
+        comes_back_up: bool,
+    ) {
         if self.nodes[id.index()] == NodePower::Down {
             return;
         }

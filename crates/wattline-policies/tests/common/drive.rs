@@ -24,10 +24,8 @@ use wattline_policies::policy;
 const MOST_STEPS: usize = 20_000;
 /// Where the budget carries nothing, a calendar would go on for ever. Long after the last
 /// disturbance, and long enough for every job, however slow.
-const LONGEST: [Timestamp; 2] = [
-    Timestamp::from_micros(20_000 * 1_000_000),
-    Timestamp::from_micros(1_000_000 * 1_000_000),
-];
+const LONGEST: [Timestamp; 2] =
+    [Timestamp::from_micros(20_000 * 1_000_000), Timestamp::from_micros(1_000_000 * 1_000_000)];
 /// Sums of watts in another order.
 const ROUNDING: Watts = Watts::new(1e-3);
 
@@ -47,12 +45,11 @@ pub(crate) struct Watch {
 }
 
 /// What a run was like, for tests that want to know whether it was any test at all.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ran {
-    pub(crate) steps: usize,
     pub(crate) finished: usize,
-    pub(crate) failures: u64,
-    pub(crate) plans: u64,
+    /// Kinds of actions and alerts, and how many there were.
+    pub(crate) seen: BTreeMap<String, usize>,
 }
 
 type Mismatches = Arc<Mutex<Vec<String>>>;
@@ -106,6 +103,13 @@ pub(crate) struct Drive<'a> {
     cancelled: Vec<JobId>,
     /// GPUs of a moldable job's first confirmed start.
     molded: BTreeMap<JobId, u32>,
+    seen: BTreeMap<String, usize>,
+}
+
+/// The name of a variant.
+fn kind_of(thing: &impl std::fmt::Debug) -> String {
+    let text = format!("{thing:?}");
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().into()
 }
 
 /// Runs the scenario to its end.
@@ -158,6 +162,7 @@ impl<'a> Drive<'a> {
             was_kept: false,
             cancelled: Vec::new(),
             molded: BTreeMap::new(),
+            seen: BTreeMap::new(),
         }
     }
 
@@ -176,8 +181,7 @@ impl<'a> Drive<'a> {
             self.check_all_done()?;
         }
         let finished = self.engine.state().job_count() - self.engine.state().unfinished();
-        let stats = self.engine.stats();
-        Ok(Ran { steps: self.steps, finished, failures: stats.failures, plans: stats.plans })
+        Ok(Ran { finished, seen: self.seen })
     }
 
     /// Everything that happens at time zero.
@@ -211,7 +215,8 @@ impl<'a> Drive<'a> {
             return true;
         }
         let cluster = &self.scenario.cluster;
-        let enough = enough_for_any(cluster, std::slice::from_ref(job)) + self.scenario.config.margin;
+        let enough =
+            enough_for_any(cluster, std::slice::from_ref(job)) + self.scenario.config.margin;
         let least = self.budget.iter().flat_map(Calendar::values).map(Watts::get);
         cluster.menu(job).iter().any(|shape| can_run(job, *shape))
             && least.fold(f64::INFINITY, f64::min) >= enough.get()
@@ -224,7 +229,9 @@ impl<'a> Drive<'a> {
             let node = state.node(id);
             let settled = matches!(
                 (node.power, node.target),
-                (NodePower::Up, Target::Up) | (NodePower::Asleep, Target::Asleep) | (NodePower::Down, _)
+                (NodePower::Up, Target::Up)
+                    | (NodePower::Asleep, Target::Asleep)
+                    | (NodePower::Down, _)
             );
             (!settled).then(|| format!("{id} is {:?}, planned {:?}", node.power, node.target))
         });
@@ -262,8 +269,14 @@ impl<'a> Drive<'a> {
             }
         }
         self.deliver()?;
+        let plans = self.engine.stats().plans;
         self.step(Event::Clock)?;
         if self.watch.idempotence {
+            // Not every instant has a plan of its own, and time alone may change what is best.
+            if self.engine.stats().plans == plans {
+                self.step(Event::BudgetSet(self.budget.clone()))?;
+                self.step(Event::Clock)?;
+            }
             self.plan_again()?;
         }
         // What the actions of this instant led to at once.
@@ -323,11 +336,15 @@ impl<'a> Drive<'a> {
         }
         let mut actions = Vec::new();
         while let Some(action) = self.engine.poll_action() {
+            *self.seen.entry(kind_of(&action.kind)).or_default() += 1;
             actions.push(action);
         }
         while let Some(alert) = self.engine.poll_alert() {
+            *self.seen.entry(kind_of(&alert)).or_default() += 1;
             match alert {
-                Alert::PlanRefused { violations, .. } => return at(format!("refused: {violations:?}")),
+                Alert::PlanRefused { violations, .. } => {
+                    return at(format!("refused: {violations:?}"));
+                }
                 Alert::WakeGivenUp(node) => self.backend.repair(self.now, node),
                 _ => {}
             }
@@ -350,7 +367,9 @@ impl<'a> Drive<'a> {
         let held = state.held_committed();
         if let Some(budget) = self.engine.budget_at(self.now) {
             if held > budget.max(held_before + lost) + ROUNDING {
-                return at(format!("committed power rose from {held_before} to {held} above {budget}"));
+                return at(format!(
+                    "committed power rose from {held_before} to {held} above {budget}"
+                ));
             }
             self.was_kept |= held <= budget + ROUNDING;
             if self.watch.never_exceeded && self.was_kept && held > budget + ROUNDING {
@@ -390,7 +409,9 @@ impl<'a> Drive<'a> {
             }
         }
         for action in actions {
-            let ActionKind::Start { job: id, placement } = &action.kind else { continue };
+            let ActionKind::Start { job: id, placement } = &action.kind else {
+                continue;
+            };
             let job = &state.job(*id).job;
             let gpus = placement.configuration.gpus;
             let rigid = job.elasticity == Elasticity::Rigid && job.shapes.is_none();
@@ -415,9 +436,6 @@ impl<'a> Drive<'a> {
 
     /// Planning again at the same instant, from scratch, changes nothing.
     fn plan_again(&mut self) -> Result<(), String> {
-        // Not every instant has a plan of its own, and time alone may change what is best.
-        self.step(Event::BudgetSet(self.budget.clone()))?;
-        self.step(Event::Clock)?;
         let before = self.wanted();
         let (plans, actions) = (self.engine.stats().plans, self.engine.stats().actions);
         self.step(Event::BudgetSet(self.budget.clone()))?;

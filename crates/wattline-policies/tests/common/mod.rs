@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use std::sync::Arc;
 use wattline_core::Timestamp;
-use wattline_core::calendar::{Calendar, Rule};
+use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{BusyPower, Cluster, GpuType, Node, NodeDraw, Shape};
 use wattline_core::engine::EngineConfig;
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
@@ -87,9 +87,12 @@ pub(crate) struct Kind {
 }
 
 pub(crate) const ANYTHING: Kind = Kind { disturbed: true, feasible: false, constant: false };
-pub(crate) const DISTURBED_BUT_FEASIBLE: Kind = Kind { disturbed: true, feasible: true, constant: false };
-pub(crate) const CALM_AND_FEASIBLE: Kind = Kind { disturbed: false, feasible: true, constant: false };
-pub(crate) const CALM_AND_CONSTANT: Kind = Kind { disturbed: false, feasible: true, constant: true };
+pub(crate) const DISTURBED_BUT_FEASIBLE: Kind =
+    Kind { disturbed: true, feasible: true, constant: false };
+pub(crate) const CALM_AND_FEASIBLE: Kind =
+    Kind { disturbed: false, feasible: true, constant: false };
+pub(crate) const CALM_AND_CONSTANT: Kind =
+    Kind { disturbed: false, feasible: true, constant: true };
 pub(crate) const CALM_AND_TIGHT: Kind = Kind { disturbed: false, feasible: false, constant: true };
 
 fn gpu_type(name: usize) -> impl Strategy<Value = GpuType> {
@@ -232,8 +235,10 @@ fn budget_dice(constant: bool) -> impl Strategy<Value = BudgetDice> {
     if constant {
         return always.boxed();
     }
-    let changing = (level(), level(), 0_u32..30, 1_u32..30)
-        .prop_map(|(usual, other, from, minutes)| BudgetDice::Changing { usual, other, from, minutes });
+    let changing =
+        (level(), level(), 0_u32..30, 1_u32..30).prop_map(|(usual, other, from, minutes)| {
+            BudgetDice::Changing { usual, other, from, minutes }
+        });
     prop_oneof![always, changing].boxed()
 }
 
@@ -254,7 +259,7 @@ impl BudgetDice {
                     to: clock(from + minutes),
                     value: watts(other),
                 };
-                Calendar::from_rules(watts(usual), &[rule], Seconds::ZERO).unwrap()
+                Calendar::from_rules(watts(usual), &[rule], UtcOffset::default()).unwrap()
             }
         }
     }
@@ -374,7 +379,7 @@ pub(crate) fn scenario(kind: Kind) -> impl Strategy<Value = Scenario> {
 
 /// Whether the job can run in that shape at all: one workload in four knows only some GPU types.
 pub(crate) fn can_run(job: &Job, shape: Shape) -> bool {
-    job.workload.0 != 3 || shape.gpu_type.0 % 2 == 0
+    job.workload.0 != 3 || shape.gpu_type.0.is_multiple_of(2)
 }
 
 /// Speed and power as a plain function of the configuration.

@@ -50,7 +50,8 @@ pub struct JobRow {
 #[must_use]
 pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
     let start = instance.start;
-    let end = start + wattline_core::units::Seconds::new(outcome.summary.makespan_s);
+    // Of a job that never ended, lateness counts to the last end there was.
+    let end = outcome.jobs.iter().filter_map(|job| job.end).max().unwrap_or(start);
     outcome
         .jobs
         .iter()
@@ -65,10 +66,7 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
                 deadline_s: job.deadline.map(|due| (due - start).get()),
                 weight_eur_per_h: job.weight.get() * 3600.0,
                 wait_s: o.first_start.map(|first| (first - job.submit).get()),
-                run_s: o
-                    .first_start
-                    .zip(o.end)
-                    .map(|(first, end)| (end - first).get()),
+                run_s: o.first_start.zip(o.end).map(|(first, end)| (end - first).get()),
                 jct_s: o.completion_time().map(|time| time.get()),
                 tardiness_s: tardiness.get(),
                 tardiness_cost: (job.weight * tardiness).get(),
@@ -105,10 +103,7 @@ pub fn input(instance: &Instance, outcomes: &[Outcome], about: &str) -> ReportIn
     ReportInput {
         title: format!("Wattline: {}", instance.name),
         subtitle,
-        runs: outcomes
-            .iter()
-            .map(|outcome| run(instance, outcome))
-            .collect(),
+        runs: outcomes.iter().map(|outcome| run(instance, outcome)).collect(),
     }
 }
 
@@ -134,12 +129,7 @@ fn run(instance: &Instance, outcome: &Outcome) -> RunReport {
             })
             .collect(),
         gantt: gantt(instance, outcome),
-        jct_s: outcome
-            .jobs
-            .iter()
-            .filter_map(|j| j.completion_time())
-            .map(|t| t.get())
-            .collect(),
+        jct_s: outcome.jobs.iter().filter_map(|j| j.completion_time()).map(|t| t.get()).collect(),
         tardiness_s: outcome
             .jobs
             .iter()
@@ -157,24 +147,15 @@ fn figures(s: &Summary) -> Vec<(String, String)> {
         ("tardiness cost", format!("{:.2} EUR", s.tardiness_cost)),
         ("carbon cost", format!("{:.2} EUR", s.carbon_cost)),
         ("energy", format!("{:.1} kWh", s.energy_kwh)),
-        (
-            "of it idle and base",
-            format!("{:.1} kWh", s.energy_idle_kwh + s.energy_base_kwh),
-        ),
+        ("of it idle and base", format!("{:.1} kWh", s.energy_idle_kwh + s.energy_base_kwh)),
         ("jobs finished", format!("{} of {}", s.finished, s.jobs)),
-        (
-            "deadlines met",
-            format!("{} of {}", s.deadlines_met, s.deadlines),
-        ),
+        ("deadlines met", format!("{} of {}", s.deadlines_met, s.deadlines)),
         ("mean completion time", hours(s.jct_mean_s)),
         ("median completion time", hours(s.jct_p50_s)),
         ("99 % completion time", hours(s.jct_p99_s)),
         ("makespan", hours(s.makespan_s)),
         ("restarts", s.restarts.to_string()),
-        (
-            "GPU utilisation",
-            format!("{:.1} %", s.gpu_utilisation * 100.0),
-        ),
+        ("GPU utilisation", format!("{:.1} %", s.gpu_utilisation * 100.0)),
         ("peak power", format!("{:.2} kW", s.peak_power_w / 1e3)),
         ("time over budget", format!("{:.1} s", s.budget_exceeded_s)),
         ("plans", s.plans.to_string()),
@@ -194,18 +175,10 @@ fn gantt(instance: &Instance, outcome: &Outcome) -> Gantt {
             rows.push(format!("{}/{index}", node.name));
         }
     }
-    let mut gantt = Gantt {
-        rows,
-        ..Gantt::default()
-    };
+    let mut gantt = Gantt { rows, ..Gantt::default() };
     for entry in &outcome.log {
         match entry {
-            LogEntry::Ran {
-                job,
-                placement,
-                from,
-                to,
-            } => {
+            LogEntry::Ran { job, placement, from, to } => {
                 let o = &outcome.jobs[job.index()];
                 let late = o.end.is_some_and(|end| o.job.tardiness(end).get() > 0.0);
                 for gpu in placement.allocation.gpus() {

@@ -5,12 +5,7 @@ use super::svg::{self, Anchor, Area, Scale, Svg, Tick, count, drawable, duration
 
 const WIDTH: f64 = 470.0;
 const HEIGHT: f64 = 290.0;
-const PLOT: Area = Area {
-    x: 52.0,
-    y: 12.0,
-    w: WIDTH - 52.0 - 18.0,
-    h: HEIGHT - 12.0 - 48.0,
-};
+const PLOT: Area = Area { x: 52.0, y: 12.0, w: WIDTH - 52.0 - 18.0, h: HEIGHT - 12.0 - 48.0 };
 
 /// Room left of a logarithmic axis for what it cannot hold: zero.
 const ZERO_SLOT: f64 = 30.0;
@@ -39,37 +34,20 @@ pub(super) struct Quantity {
 /// Draws one quantity.
 pub(super) fn draw(runs: &[RunReport], quantity: &Quantity) -> String {
     let sorted: Vec<Vec<f64>> = runs.iter().map(|r| sorted((quantity.values)(r))).collect();
-    let mut svg = Svg::new(
-        "cdf",
-        WIDTH,
-        HEIGHT,
-        &describe(runs, &sorted, quantity.label),
-    );
+    let mut svg = Svg::new("cdf", WIDTH, HEIGHT, &describe(runs, &sorted, quantity.label));
     let share = Scale::new((0.0, 1.0), (PLOT.bottom(), PLOT.y));
     let ticks: Vec<Tick> = [0.0, 0.25, 0.5, 0.75, 1.0]
         .into_iter()
-        .map(|value| Tick {
-            value,
-            label: percent(value),
-        })
+        .map(|value| Tick { value, label: percent(value) })
         .collect();
     svg::y_axis(&mut svg, PLOT, share, &ticks);
 
     let axis = Axis::of(&sorted);
     svg::x_axis(&mut svg, PLOT, WIDTH, &axis.marks());
     let middle = PLOT.x + PLOT.w / 2.0;
-    let scale_note = if matches!(axis, Axis::Log { .. }) {
-        " (logarithmic)"
-    } else {
-        ""
-    };
+    let scale_note = if matches!(axis, Axis::Log { .. }) { " (logarithmic)" } else { "" };
     let name = format!("{}{scale_note}", quantity.name);
-    svg.text(
-        "axis-name",
-        (middle, HEIGHT - 8.0),
-        Anchor::Middle,
-        (&name).into(),
-    );
+    svg.text("axis-name", (middle, HEIGHT - 8.0), Anchor::Middle, (&name).into());
     if sorted.iter().all(Vec::is_empty) {
         let at = (middle, PLOT.y + PLOT.h / 2.0);
         svg.text("empty", at, Anchor::Middle, quantity.none.into());
@@ -129,36 +107,21 @@ enum Axis {
 impl Axis {
     /// Logarithmic where the bulk of the positive values spans two powers of ten or more.
     fn of(sorted: &[Vec<f64>]) -> Axis {
-        let mut positive: Vec<f64> = sorted
-            .iter()
-            .flatten()
-            .copied()
-            .filter(|v| *v > 0.0)
-            .collect();
+        let mut positive: Vec<f64> =
+            sorted.iter().flatten().copied().filter(|v| *v > 0.0).collect();
         positive.sort_unstable_by(f64::total_cmp);
-        let least = sorted
-            .iter()
-            .filter_map(|v| v.first())
-            .copied()
-            .fold(0.0, f64::min);
+        let least = sorted.iter().filter_map(|v| v.first()).copied().fold(0.0, f64::min);
         let (Some(&hi), Some(&min)) = (positive.last(), positive.first()) else {
             return Axis::Linear { lo: least, hi: 1.0 };
         };
         let low_end = quantile(&positive, 0.05).unwrap_or(min);
         if hi / low_end < 100.0 {
-            return Axis::Linear {
-                lo: least,
-                hi: hi * ROOM,
-            };
+            return Axis::Linear { lo: least, hi: hi * ROOM };
         }
         // A stray tiny value must not squeeze all others into a corner.
         let lo = min.max(hi / 1e7);
         let hi = hi * ROOM;
-        Axis::Log {
-            lo,
-            hi,
-            below: least < 0.0 || sorted.iter().flatten().any(|v| *v < lo),
-        }
+        Axis::Log { lo, hi, below: least < 0.0 || sorted.iter().flatten().any(|v| *v < lo) }
     }
 
     /// Left end of the part of the axis that is to scale.
@@ -193,24 +156,16 @@ impl Axis {
             Axis::Log { lo, hi, .. } => svg::log_time_ticks(lo, hi),
         };
         let zero = match *self {
-            Axis::Log {
-                lo, below: true, ..
-            } => Some((self.at(f64::MIN), below_label(lo))),
+            Axis::Log { lo, below: true, .. } => Some((self.at(f64::MIN), below_label(lo))),
             _ => None,
         };
-        zero.into_iter()
-            .chain(ticks.into_iter().map(|t| (self.at(t.value), t.label)))
-            .collect()
+        zero.into_iter().chain(ticks.into_iter().map(|t| (self.at(t.value), t.label))).collect()
     }
 }
 
 /// Zero is by far the usual reason for a value below the scale.
 fn below_label(lo: f64) -> String {
-    if lo > 60.0 {
-        format!("<{}", duration(lo))
-    } else {
-        "0".to_owned()
-    }
+    if lo > 60.0 { format!("<{}", duration(lo)) } else { "0".to_owned() }
 }
 
 fn line(sorted: &[f64], axis: &Axis, share: Scale) -> String {

@@ -51,30 +51,17 @@ impl<'a> Placed<'a> {
         let fits = |row: u32, start: f64, end: f64| {
             (row as usize) < rows && svg::drawable(start) && svg::drawable(end) && start <= end
         };
-        let bars: Vec<_> = gantt
-            .bars
-            .iter()
-            .filter(|b| fits(b.row, b.start_s, b.end_s))
-            .collect();
-        let sleep: Vec<_> = gantt
-            .sleep
-            .iter()
-            .filter(|s| fits(s.row, s.start_s, s.end_s))
-            .collect();
+        let bars: Vec<_> = gantt.bars.iter().filter(|b| fits(b.row, b.start_s, b.end_s)).collect();
+        let sleep: Vec<_> =
+            gantt.sleep.iter().filter(|s| fits(s.row, s.start_s, s.end_s)).collect();
         let left_out = gantt.bars.len() + gantt.sleep.len() - bars.len() - sleep.len();
-        Placed {
-            bars,
-            sleep,
-            left_out,
-        }
+        Placed { bars, sleep, left_out }
     }
 
     fn note_left_out(&self, caption: &mut String) {
         if self.left_out > 0 {
             let n = count(self.left_out);
-            caption.push_str(&format!(
-                " {n} spans without a valid row or time are left out."
-            ));
+            caption.push_str(&format!(" {n} spans without a valid row or time are left out."));
         }
     }
 }
@@ -89,26 +76,13 @@ struct Frame {
 
 impl Frame {
     fn new(label: &str, rows: usize, row_height: f64, domain: TimeDomain) -> Frame {
-        let plot = Area {
-            x: LEFT,
-            y: TOP,
-            w: WIDE - LEFT - 16.0,
-            h: rows as f64 * row_height,
-        };
+        let plot = Area { x: LEFT, y: TOP, w: WIDE - LEFT - 16.0, h: rows as f64 * row_height };
         let mut svg = Svg::new("gantt wide", WIDE, plot.bottom() + BELOW, label);
         let time = Scale::new((domain.start, domain.end), (plot.x, plot.right()));
         let ticks = svg::time_ticks(domain.start, domain.end, 10);
-        let marks: Vec<_> = ticks
-            .into_iter()
-            .map(|t| (time.at(t.value), t.label))
-            .collect();
+        let marks: Vec<_> = ticks.into_iter().map(|t| (time.at(t.value), t.label)).collect();
         svg::x_axis(&mut svg, plot, WIDE, &marks);
-        Frame {
-            svg,
-            plot,
-            row_height,
-            time,
-        }
+        Frame { svg, plot, row_height, time }
     }
 
     fn top_of(&self, row: usize) -> f64 {
@@ -118,8 +92,7 @@ impl Frame {
     fn row_label(&mut self, row: usize, text: &str) {
         let y = self.top_of(row) + self.row_height / 2.0 + 3.4;
         let text = Clipped { text, limit: 16 };
-        self.svg
-            .text("row", (self.plot.x - 7.0, y), Anchor::End, text);
+        self.svg.text("row", (self.plot.x - 7.0, y), Anchor::End, text);
     }
 
     /// The outline of a span; a moment is drawn as a hairline rather than not at all.
@@ -156,9 +129,7 @@ fn bar_by_bar(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> Gantt
     let mut frame = Frame::new(&label, rows.len().max(1), row_height, domain);
     if rows.is_empty() {
         let middle = (frame.plot.x + frame.plot.w / 2.0, frame.plot.y + 14.0);
-        frame
-            .svg
-            .text("empty", middle, Anchor::Middle, "no GPUs".into());
+        frame.svg.text("empty", middle, Anchor::Middle, "no GPUs".into());
     }
 
     draw_row_names(&mut frame, rows);
@@ -187,11 +158,7 @@ fn bar_by_bar(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> Gantt
             false => (format!("j{hue}"), ""),
         };
         let name = svg::clip(&bar.label, 80);
-        let title = format!(
-            "{name} · {} · {}{note}",
-            rows[row],
-            times(bar.start_s, bar.end_s)
-        );
+        let title = format!("{name} · {} · {}{note}", rows[row], times(bar.start_s, bar.end_s));
         frame.svg.path(&class, &d, &title);
         if bar.late {
             hatch.push_str(&d);
@@ -209,16 +176,10 @@ fn bar_by_bar(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> Gantt
     for (area, bar) in names.into_iter().filter(|(_, b)| !b.label.is_empty()) {
         let at = (area.x + 4.0, area.y + area.h / 2.0 + 3.3);
         let class = if bar.late { "name late" } else { "name" };
-        frame
-            .svg
-            .text(class, at, Anchor::Start, (&bar.label).into());
+        frame.svg.text(class, at, Anchor::Start, (&bar.label).into());
     }
     frame.svg.close();
-    GanttPlot {
-        svg: frame.svg.finish(),
-        caption,
-        is_heat_map: false,
-    }
+    GanttPlot { svg: frame.svg.finish(), caption, is_heat_map: false }
 }
 
 /// Names the rows and rules a line where a node ends.
@@ -230,9 +191,7 @@ fn draw_row_names(frame: &mut Frame, rows: &[String]) {
         let ends = i + 1 < rows.len() && node(name).is_some() && node(name) != node(&rows[i + 1]);
         if ends {
             let y = frame.top_of(i + 1);
-            frame
-                .svg
-                .line("grid", (frame.plot.x, y), (frame.plot.right(), y));
+            frame.svg.line("grid", (frame.plot.x, y), (frame.plot.right(), y));
         }
     }
     frame.svg.close();
@@ -246,12 +205,7 @@ pub(super) fn hue_of(job: u32) -> u32 {
 }
 
 fn times(start: f64, end: f64) -> String {
-    format!(
-        "{} – {} ({})",
-        duration(start),
-        duration(end),
-        duration(end - start)
-    )
+    format!("{} – {} ({})", duration(start), duration(end), duration(end - start))
 }
 
 /// Seconds of GPU time in one cell of the heat map.
@@ -275,12 +229,7 @@ impl HeatGrid {
         let group = rows.div_ceil(HEAT_ROWS).max(1);
         let groups = rows.div_ceil(group);
         let bucket_s = (domain.end - domain.start) / HEAT_COLUMNS as f64;
-        HeatGrid {
-            cells: vec![Cell::default(); groups * HEAT_COLUMNS],
-            group,
-            bucket_s,
-            domain,
-        }
+        HeatGrid { cells: vec![Cell::default(); groups * HEAT_COLUMNS], group, bucket_s, domain }
     }
 
     fn add(&mut self, row: u32, start: f64, end: f64, into: impl Fn(&mut Cell, f64)) {
@@ -312,9 +261,7 @@ fn heat_map(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> GanttPl
         });
     }
     for span in &placed.sleep {
-        grid.add(span.row, span.start_s, span.end_s, |cell, s| {
-            cell.asleep += s
-        });
+        grid.add(span.row, span.start_s, span.end_s, |cell, s| cell.asleep += s);
     }
 
     let late = placed.bars.iter().filter(|b| b.late).count();
@@ -335,10 +282,7 @@ fn heat_map(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> GanttPl
 
     let groups = rows.len().div_ceil(grid.group);
     let row_height = (360.0 / groups.max(1) as f64).clamp(11.0, 20.0);
-    let label = format!(
-        "Busy share of GPUs over time under {}. {caption}",
-        run.policy
-    );
+    let label = format!("Busy share of GPUs over time under {}. {caption}", run.policy);
     let mut frame = Frame::new(&label, groups, row_height, domain);
     draw_cells(&mut frame, &grid, rows.len());
 
@@ -350,22 +294,10 @@ fn heat_map(run: &RunReport, placed: &Placed<'_>, domain: TimeDomain) -> GanttPl
             percent((cells.iter().map(of).sum::<f64>() / whole).clamp(0.0, 1.0))
         };
         let (busy, asleep) = (share(|c| c.busy), share(|c| c.asleep));
-        let area = Area {
-            y: frame.top_of(i),
-            h: row_height,
-            ..frame.plot
-        };
-        frame.svg.rect(
-            "slice",
-            area,
-            &format!("{name} · busy {busy} · asleep {asleep}"),
-        );
+        let area = Area { y: frame.top_of(i), h: row_height, ..frame.plot };
+        frame.svg.rect("slice", area, &format!("{name} · busy {busy} · asleep {asleep}"));
     }
-    GanttPlot {
-        svg: frame.svg.finish(),
-        caption,
-        is_heat_map: true,
-    }
+    GanttPlot { svg: frame.svg.finish(), caption, is_heat_map: true }
 }
 
 /// Draws all cells of one level as one path of thick strokes: a few bytes a cell.
@@ -388,11 +320,7 @@ fn draw_cells(frame: &mut Frame, grid: &HeatGrid, rows: usize) {
         for (from, to, level) in equal_runs(cells, level) {
             let x = frame.plot.x + from as f64 * width;
             svg::push_point(&mut paths[level.min(HEAT_LEVELS)], 'M', x, y);
-            svg::push_coord(
-                &mut paths[level.min(HEAT_LEVELS)],
-                'h',
-                (to - from) as f64 * width,
-            );
+            svg::push_coord(&mut paths[level.min(HEAT_LEVELS)], 'h', (to - from) as f64 * width);
         }
         let mostly_late = |c: &Cell| (c.late > c.busy / 2.0 && c.busy > 0.0).then_some(());
         for (from, to, ()) in equal_runs(cells, mostly_late) {

@@ -170,8 +170,5 @@ impl TimeDomain {
 fn run_end(run: &RunReport) -> Option<f64> {
     let points = run.power.iter().map(|p| p.t_s);
     let bars = run.gantt.bars.iter().map(|b| b.end_s);
-    points
-        .chain(bars)
-        .filter(|t| svg::drawable(*t))
-        .reduce(f64::max)
+    points.chain(bars).filter(|t| svg::drawable(*t)).reduce(f64::max)
 }

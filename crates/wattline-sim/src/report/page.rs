@@ -91,11 +91,7 @@ fn scrolling(out: &mut String, label: &str, content: &str) {
 fn legend(out: &mut String, entries: &[(&str, &str)]) {
     out.push_str("<ul class=\"legend\">\n");
     for (class, text) in entries {
-        let _ = writeln!(
-            out,
-            "<li><i class=\"swatch {class}\"></i>{}</li>",
-            escape(text)
-        );
+        let _ = writeln!(out, "<li><i class=\"swatch {class}\"></i>{}</li>", escape(text));
     }
     out.push_str("</ul>\n");
 }
@@ -117,11 +113,7 @@ fn summary(out: &mut String, runs: &[RunReport]) {
     for label in labels {
         let _ = write!(table, "<tr><th scope=\"row\">{}</th>", escape(label));
         for run in runs {
-            let value = run
-                .summary
-                .iter()
-                .find(|(l, _)| l == label)
-                .map(|(_, v)| v.as_str());
+            let value = run.summary.iter().find(|(l, _)| l == label).map(|(_, v)| v.as_str());
             let _ = write!(table, "<td>{}</td>", escape(value.unwrap_or("–")));
         }
         table.push_str("</tr>\n");
@@ -134,11 +126,7 @@ fn summary(out: &mut String, runs: &[RunReport]) {
 fn costs(out: &mut String, runs: &[RunReport]) {
     open_section(out, 1);
     legend(out, &cost_bars::PARTS);
-    let _ = writeln!(
-        out,
-        "<figure>\n{}</figure>\n</section>",
-        cost_bars::draw(runs)
-    );
+    let _ = writeln!(out, "<figure>\n{}</figure>\n</section>", cost_bars::draw(runs));
 }
 
 /// The two plots of job times, side by side where there is room.
@@ -157,9 +145,7 @@ fn job_times(out: &mut String, runs: &[RunReport]) {
     };
     open_section(out, 2);
     let names = runs.iter().map(|r| r.policy.as_str());
-    let classes: Vec<_> = (0..runs.len())
-        .map(|i| format!("line s{}", i % SERIES))
-        .collect();
+    let classes: Vec<_> = (0..runs.len()).map(|i| format!("line s{}", i % SERIES)).collect();
     out.push_str("<ul class=\"legend\">\n");
     for (class, name) in classes.iter().zip(names) {
         let _ = writeln!(
@@ -173,10 +159,7 @@ fn job_times(out: &mut String, runs: &[RunReport]) {
     for quantity in [JCT, TARDINESS] {
         let svg = distribution::draw(runs, &quantity);
         let caption = quantity.label;
-        let _ = writeln!(
-            out,
-            "<figure>\n{svg}<figcaption>{caption}.</figcaption>\n</figure>"
-        );
+        let _ = writeln!(out, "<figure>\n{svg}<figcaption>{caption}.</figcaption>\n</figure>");
     }
     out.push_str("</div>\n</section>\n");
 }

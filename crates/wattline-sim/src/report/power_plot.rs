@@ -13,12 +13,7 @@ pub(super) const COLUMNS: usize = 1_200;
 const SLICES: usize = 160;
 
 const HEIGHT: f64 = 250.0;
-const PLOT: Area = Area {
-    x: 96.0,
-    y: 16.0,
-    w: WIDE - 96.0 - 16.0,
-    h: HEIGHT - 16.0 - 30.0,
-};
+const PLOT: Area = Area { x: 96.0, y: 16.0, w: WIDE - 96.0 - 16.0, h: HEIGHT - 16.0 - 30.0 };
 
 /// What all power plots of a page share, so that they can be compared at a glance.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +48,7 @@ pub(super) fn draw(run: &RunReport, axes: Axes) -> PowerPlot {
     let facts = Facts::of(&points, end);
     let caption = facts.sentence();
 
-    let label = format!(
-        "Power of {} against its budget over time. {caption}",
-        run.policy
-    );
+    let label = format!("Power of {} against its budget over time. {caption}", run.policy);
     let mut svg = Svg::new("power wide", WIDE, HEIGHT, &label);
     let time = Scale::new((axes.domain.start, axes.domain.end), (PLOT.x, PLOT.right()));
     let watts = Scale::new((0.0, axes.top_w), (PLOT.bottom(), PLOT.y));
@@ -64,18 +56,12 @@ pub(super) fn draw(run: &RunReport, axes: Axes) -> PowerPlot {
 
     svg::y_axis(&mut svg, PLOT, watts, &svg::power_ticks(0.0, axes.top_w, 5));
     let ticks = svg::time_ticks(axes.domain.start, axes.domain.end, 10);
-    let marks: Vec<_> = ticks
-        .into_iter()
-        .map(|t| (time.at(t.value), t.label))
-        .collect();
+    let marks: Vec<_> = ticks.into_iter().map(|t| (time.at(t.value), t.label)).collect();
     svg::x_axis(&mut svg, PLOT, WIDE, &marks);
     if points.is_empty() {
         let middle = (PLOT.x + PLOT.w / 2.0, PLOT.y + PLOT.h / 2.0);
         svg.text("empty", middle, Anchor::Middle, "no power samples".into());
-        return PowerPlot {
-            svg: svg.finish(),
-            caption,
-        };
+        return PowerPlot { svg: svg.finish(), caption };
     }
 
     let drawn = Steps::new(points.iter().map(|p| (p.t_s, Some(p.power_w))), end);
@@ -86,41 +72,22 @@ pub(super) fn draw(run: &RunReport, axes: Axes) -> PowerPlot {
     let low = |p: &Piece| p.low;
 
     let pieces = committed.pieces(axes.domain, COLUMNS);
-    svg.path(
-        "committed-area",
-        &steps::area(&pieces, x, y, |_| 0.0, high),
-        "",
-    );
+    svg.path("committed-area", &steps::area(&pieces, x, y, |_| 0.0, high), "");
     draw_slices(&mut svg, axes.domain, time, [&drawn, &committed, &budget]);
-    svg.path(
-        "committed",
-        &steps::line(&pieces, x, y, high),
-        "Committed power",
-    );
+    svg.path("committed", &steps::line(&pieces, x, y, high), "Committed power");
 
     let pieces = drawn.pieces(axes.domain, COLUMNS);
     if pieces.iter().any(|p| p.low != p.high) {
         svg.path("power-band", &steps::area(&pieces, x, y, low, high), "");
     }
-    svg.path(
-        "power-line",
-        &steps::line(&pieces, x, y, high),
-        &format!("Power drawn. {caption}"),
-    );
+    svg.path("power-line", &steps::line(&pieces, x, y, high), &format!("Power drawn. {caption}"));
 
     // Of a budget that changes faster than the plot can show, the strictest value is drawn.
     let pieces = budget.pieces(axes.domain, COLUMNS);
-    svg.path(
-        "budget",
-        &steps::line(&pieces, x, y, low),
-        "The wattline: the power budget",
-    );
+    svg.path("budget", &steps::line(&pieces, x, y, low), "The wattline: the power budget");
 
     draw_overshoot(&mut svg, &points, end, axes.domain, time);
-    PowerPlot {
-        svg: svg.finish(),
-        caption,
-    }
+    PowerPlot { svg: svg.finish(), caption }
 }
 
 /// The points that can be placed in time, earliest first.
@@ -151,40 +118,25 @@ fn draw_slices(svg: &mut Svg, domain: TimeDomain, time: Scale, series: [&Steps; 
                 }
             }
         }
-        svg.rect(
-            "slice",
-            Area {
-                x: x0,
-                w: x1 - x0,
-                ..PLOT
-            },
-            &title,
-        );
+        svg.rect("slice", Area { x: x0, w: x1 - x0, ..PLOT }, &title);
     }
     svg.close();
 }
 
 fn range(piece: Piece) -> String {
     let (low, high) = (power(piece.low), power(piece.high));
-    if low == high {
-        high
-    } else {
-        format!("{low} to {high}")
-    }
+    if low == high { high } else { format!("{low} to {high}") }
 }
 
 /// Whether a point lies above its budget by more than the rounding of a sum of watts.
 fn over_budget(p: &PowerPoint) -> bool {
-    p.budget_w
-        .is_some_and(|b| p.power_w > b * (1.0 + 1e-9) + 1e-6)
+    p.budget_w.is_some_and(|b| p.power_w > b * (1.0 + 1e-9) + 1e-6)
 }
 
 /// Marks along the upper edge the times at which power exceeded the budget: in a dense plot, the
 /// two lines alone could touch without one being above the other at any instant.
 fn draw_overshoot(svg: &mut Svg, points: &[PowerPoint], end: f64, domain: TimeDomain, time: Scale) {
-    let over = points
-        .iter()
-        .map(|p| (p.t_s, over_budget(p).then_some(1.0)));
+    let over = points.iter().map(|p| (p.t_s, over_budget(p).then_some(1.0)));
     let mut d = String::new();
     for piece in Steps::new(over, end).pieces(domain, COLUMNS) {
         let x0 = time.at(piece.from);
@@ -235,10 +187,7 @@ impl Facts {
         let Some((peak, at)) = self.peak else {
             return "No power samples.".to_owned();
         };
-        let mean = self
-            .mean_w
-            .map(|w| format!(", mean {}", power(w)))
-            .unwrap_or_default();
+        let mean = self.mean_w.map(|w| format!(", mean {}", power(w))).unwrap_or_default();
         let budget = match (self.has_budget, self.over_at_all) {
             (false, _) => "no budget".to_owned(),
             (true, false) => "never above the budget".to_owned(),

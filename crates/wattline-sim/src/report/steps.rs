@@ -36,10 +36,7 @@ impl Steps {
     /// Each stretch of constant value, gaps included.
     fn stretches(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> {
         let ends = self.steps.iter().skip(1).map(|s| s.0).chain([self.end]);
-        self.steps
-            .iter()
-            .zip(ends)
-            .map(|(&(from, value), to)| (from, to.max(from), value))
+        self.steps.iter().zip(ends).map(|(&(from, value), to)| (from, to.max(from), value))
     }
 
     /// The function as it is where it has at most `most` pieces, otherwise the range of values in
@@ -49,14 +46,7 @@ impl Steps {
             return self.columns(domain, most).into_iter().flatten().collect();
         }
         self.stretches()
-            .filter_map(|(from, to, value)| {
-                value.map(|v| Piece {
-                    from,
-                    to,
-                    low: v,
-                    high: v,
-                })
-            })
+            .filter_map(|(from, to, value)| value.map(|v| Piece { from, to, low: v, high: v }))
             .collect()
     }
 
@@ -73,17 +63,10 @@ impl Steps {
             // The cast saturates, so that times outside the domain fall into the outer columns.
             let a = (((from - domain.start) / width).floor() as usize).min(last);
             // A stretch that ends on a column's edge does not reach into that column.
-            let b = (((to - domain.start) / width).ceil() as usize)
-                .saturating_sub(1)
-                .min(last);
+            let b = (((to - domain.start) / width).ceil() as usize).saturating_sub(1).min(last);
             for (i, slot) in columns.iter_mut().enumerate().take(b.max(a) + 1).skip(a) {
                 let from = domain.start + i as f64 * width;
-                let piece = slot.get_or_insert(Piece {
-                    from,
-                    to: from + width,
-                    low: v,
-                    high: v,
-                });
+                let piece = slot.get_or_insert(Piece { from, to: from + width, low: v, high: v });
                 piece.low = piece.low.min(v);
                 piece.high = piece.high.max(v);
             }

@@ -47,11 +47,7 @@ pub(super) fn escape(text: &str) -> String {
 pub(super) fn clip(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(limit.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
+        Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -107,11 +103,7 @@ impl Svg {
 
     /// Opens a group whose strokes are as wide as the drawing asks, which no style sheet can know.
     pub(super) fn open_stroked(&mut self, class: &str, width: f64) {
-        let _ = writeln!(
-            self.out,
-            "<g class=\"{class}\" stroke-width=\"{}\">",
-            num(width)
-        );
+        let _ = writeln!(self.out, "<g class=\"{class}\" stroke-width=\"{}\">", num(width));
     }
 
     /// Closes the group opened last.
@@ -165,11 +157,7 @@ impl Svg {
             escape(&shown),
         );
         if shown.len() != text.text.len() {
-            let _ = write!(
-                self.out,
-                "<title>{}</title>",
-                escape(&clip(text.text, TOOLTIP_CHARS))
-            );
+            let _ = write!(self.out, "<title>{}</title>", escape(&clip(text.text, TOOLTIP_CHARS)));
         }
         self.out.push_str("</text>\n");
     }
@@ -202,19 +190,13 @@ pub(super) struct Clipped<'a> {
 
 impl<'a> From<&'a str> for Clipped<'a> {
     fn from(text: &'a str) -> Self {
-        Clipped {
-            text,
-            limit: usize::MAX,
-        }
+        Clipped { text, limit: usize::MAX }
     }
 }
 
 impl<'a> From<&'a String> for Clipped<'a> {
     fn from(text: &'a String) -> Self {
-        Clipped {
-            text,
-            limit: usize::MAX,
-        }
+        Clipped { text, limit: usize::MAX }
     }
 }
 
@@ -282,12 +264,7 @@ pub(super) fn y_axis(svg: &mut Svg, plot: Area, scale: Scale, ticks: &[Tick]) {
     for tick in ticks {
         let y = scale.at(tick.value);
         svg.line("grid", (plot.x, y), (plot.right(), y));
-        svg.text(
-            "tick",
-            (plot.x - 7.0, y + 4.0),
-            Anchor::End,
-            (&tick.label).into(),
-        );
+        svg.text("tick", (plot.x - 7.0, y + 4.0), Anchor::End, (&tick.label).into());
     }
     svg.close();
 }
@@ -312,11 +289,7 @@ pub(super) fn x_axis(svg: &mut Svg, plot: Area, width: f64, marks: &[(f64, Strin
             free_from = right + 6.0;
         }
     }
-    svg.line(
-        "base",
-        (plot.x, plot.bottom()),
-        (plot.right(), plot.bottom()),
-    );
+    svg.line("base", (plot.x, plot.bottom()), (plot.right(), plot.bottom()));
     svg.close();
 }
 
@@ -346,9 +319,7 @@ fn multiples(lo: f64, hi: f64, step: f64) -> Vec<f64> {
     let last = (hi / step + 1e-9).floor();
     // The count is small by the choice of the step; the bound only guards against rounding.
     let count = (last - first).clamp(-1.0, 100.0) as i64 + 1;
-    (0..count)
-        .map(|i| (first + i as f64) * step + 0.0)
-        .collect()
+    (0..count).map(|i| (first + i as f64) * step + 0.0).collect()
 }
 
 /// The largest value of an axis that starts at zero: the next tick at or above `max`.
@@ -369,30 +340,19 @@ fn unit_ticks(lo: f64, hi: f64, most: usize, units: &[(f64, &str)], prefix: &str
     let tick = |value: f64| {
         let sign = if value < 0.0 { "−" } else { "" };
         let number = group(&format!("{:.decimals$}", (value / factor).abs()));
-        Tick {
-            value,
-            label: format!("{sign}{prefix}{number}{unit}"),
-        }
+        Tick { value, label: format!("{sign}{prefix}{number}{unit}") }
     };
     values.into_iter().map(tick).collect()
 }
 
 fn pick_unit<'a>(size: f64, units: &[(f64, &'a str)]) -> (f64, &'a str) {
-    let fits = units
-        .iter()
-        .rev()
-        .find(|(factor, _)| size >= *factor * (1.0 - 1e-9));
+    let fits = units.iter().rev().find(|(factor, _)| size >= *factor * (1.0 - 1e-9));
     fits.or(units.first()).copied().unwrap_or((1.0, ""))
 }
 
 const WATTS: [(f64, &str); 4] = [(1.0, " W"), (1e3, " kW"), (1e6, " MW"), (1e9, " GW")];
 const EUROS: [(f64, &str); 3] = [(1.0, ""), (1e6, " M"), (1e9, " bn")];
-const SECONDS: [(f64, &str); 4] = [
-    (1.0, " s"),
-    (60.0, " min"),
-    (3600.0, " h"),
-    (86_400.0, " d"),
-];
+const SECONDS: [(f64, &str); 4] = [(1.0, " s"), (60.0, " min"), (3600.0, " h"), (86_400.0, " d")];
 
 /// Ticks of an axis of watts.
 pub(super) fn power_ticks(lo: f64, hi: f64, most: usize) -> Vec<Tick> {
@@ -425,25 +385,13 @@ pub(super) fn time_ticks(lo: f64, hi: f64, most: usize) -> Vec<Tick> {
         0.0 => "0".to_owned(),
         v => format!("{}{unit}", group(&format!("{:.decimals$}", v / factor))),
     };
-    multiples(lo, hi, step)
-        .into_iter()
-        .map(|value| Tick {
-            value,
-            label: label(value),
-        })
-        .collect()
+    multiples(lo, hi, step).into_iter().map(|value| Tick { value, label: label(value) }).collect()
 }
 
 fn in_days(lo: f64, hi: f64, most: usize) -> Vec<Tick> {
     let day = 86_400.0;
     let ticks = unit_ticks(lo / day, hi / day, most, &[(1.0, " d")], "");
-    ticks
-        .into_iter()
-        .map(|t| Tick {
-            value: t.value * day,
-            label: t.label,
-        })
-        .collect()
+    ticks.into_iter().map(|t| Tick { value: t.value * day, label: t.label }).collect()
 }
 
 /// Ticks of a logarithmic axis of time: further apart on a long axis than on a short one.
@@ -476,18 +424,11 @@ pub(super) fn log_time_ticks(lo: f64, hi: f64) -> Vec<Tick> {
         (31_536_000_000.0, "1,000 y", true),
     ];
     let inside = |v: f64| v >= lo * 0.999 && v <= hi * 1.001;
-    let long = MARKS
-        .iter()
-        .filter(|(v, _, coarse)| *coarse && inside(*v))
-        .count()
-        > 4;
+    let long = MARKS.iter().filter(|(v, _, coarse)| *coarse && inside(*v)).count() > 4;
     MARKS
         .iter()
         .filter(|(v, _, coarse)| inside(*v) && (*coarse || !long))
-        .map(|(value, label, _)| Tick {
-            value: *value,
-            label: (*label).to_owned(),
-        })
+        .map(|(value, label, _)| Tick { value: *value, label: (*label).to_owned() })
         .collect()
 }
 
@@ -500,11 +441,7 @@ pub(super) fn power(w: f64) -> String {
 /// A length of time with three significant digits.
 pub(super) fn duration(s: f64) -> String {
     // Up to two days, hours say more than a fraction of days.
-    let units = if s.abs() < 172_800.0 {
-        &SECONDS[..3]
-    } else {
-        &SECONDS[..]
-    };
+    let units = if s.abs() < 172_800.0 { &SECONDS[..3] } else { &SECONDS[..] };
     let (factor, unit) = pick_unit(s.abs(), units);
     format!("{}{unit}", three_digits(s / factor))
 }
@@ -552,9 +489,7 @@ fn three_digits(v: f64) -> String {
 
 /// Puts commas between the thousands of a plain decimal number.
 fn group(number: &str) -> String {
-    let (whole, rest) = number
-        .find('.')
-        .map_or((number, ""), |dot| number.split_at(dot));
+    let (whole, rest) = number.find('.').map_or((number, ""), |dot| number.split_at(dot));
     let mut out = String::with_capacity(number.len() + 4);
     for (i, c) in whole.chars().enumerate() {
         let left = whole.len() - i;

@@ -4,7 +4,7 @@ use super::{BOOT_TIME, SHUTDOWN_TIME, ScenarioError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wattline_core::Timestamp;
-use wattline_core::calendar::Rule;
+use wattline_core::calendar::{Rule, UtcOffset};
 use wattline_core::cluster::GpuType;
 use wattline_core::job::Elasticity;
 use wattline_core::units::{
@@ -238,11 +238,7 @@ pub struct DeadlineSection {
 
 impl Default for DeadlineSection {
     fn default() -> Self {
-        Self {
-            share: 1.0,
-            tightest: 1.2,
-            loosest: 4.0,
-        }
+        Self { share: 1.0, tightest: 1.2, loosest: 4.0 }
     }
 }
 
@@ -294,7 +290,7 @@ pub struct PricesSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carbon_price: Option<CarbonPrice>,
     /// Local time minus UTC, for all calendars of the scenario.
-    pub utc_offset: Seconds,
+    pub utc_offset: UtcOffset,
 }
 
 impl Default for PricesSection {
@@ -306,7 +302,7 @@ impl Default for PricesSection {
             carbon: None,
             carbon_rules: Vec::new(),
             carbon_price: None,
-            utc_offset: Seconds::ZERO,
+            utc_offset: UtcOffset::default(),
         }
     }
 }
@@ -366,11 +362,7 @@ pub struct EngineSection {
 
 impl Default for EngineSection {
     fn default() -> Self {
-        Self {
-            debounce: Seconds::ZERO,
-            replan_every: None,
-            budget_lead: Seconds::new(300.0),
-        }
+        Self { debounce: Seconds::ZERO, replan_every: None, budget_lead: Seconds::new(300.0) }
     }
 }
 
@@ -404,17 +396,13 @@ fn gpu_counts() -> Vec<GpuCount> {
         .to_vec()
 }
 fn weights() -> Vec<WeightClass> {
-    [
-        ("batch", 0.2, 0.5),
-        ("normal", 1.0, 0.35),
-        ("urgent", 5.0, 0.15),
-    ]
-    .map(|(name, hourly, share)| WeightClass {
-        name: name.to_owned(),
-        weight: EurosPerSecond::new(hourly / 3600.0),
-        share,
-    })
-    .to_vec()
+    [("batch", 0.2, 0.5), ("normal", 1.0, 0.35), ("urgent", 5.0, 0.15)]
+        .map(|(name, hourly, share)| WeightClass {
+            name: name.to_owned(),
+            weight: EurosPerSecond::new(hourly / 3600.0),
+            share,
+        })
+        .to_vec()
 }
 
 impl Scenario {
@@ -422,11 +410,9 @@ impl Scenario {
     #[must_use]
     pub fn start_time(&self) -> Timestamp {
         // `check` has refused everything that is not a time.
-        self.start
-            .parse::<jiff::Timestamp>()
-            .map_or(Timestamp::ZERO, |time| {
-                Timestamp::from_seconds(time.as_duration().as_secs_f64())
-            })
+        self.start.parse::<jiff::Timestamp>().map_or(Timestamp::ZERO, |time| {
+            Timestamp::from_seconds(time.as_duration().as_secs_f64())
+        })
     }
 
     /// Ranges that types do not express.
@@ -454,51 +440,15 @@ impl Scenario {
         const POSITIVE: &str = "a number above 0";
         const FACTOR: &str = "a number of at least 1";
         let jobs = &self.jobs;
-        within(
-            "jobs.count",
-            f64::from(jobs.count),
-            1.0,
-            1e7,
-            "from 1 to 10 million jobs",
-        )?;
+        within("jobs.count", f64::from(jobs.count), 1.0, 1e7, "from 1 to 10 million jobs")?;
         within("jobs.load", jobs.load, 1e-6, 1e6, POSITIVE)?;
         within("jobs.users", f64::from(jobs.users), 1.0, 1e6, "at least 1")?;
-        within(
-            "jobs.duration.median",
-            jobs.duration.median.get(),
-            1e-3,
-            1e9,
-            POSITIVE,
-        )?;
-        within(
-            "jobs.duration.sigma",
-            jobs.duration.sigma,
-            0.0,
-            10.0,
-            "a number from 0 to 10",
-        )?;
+        within("jobs.duration.median", jobs.duration.median.get(), 1e-3, 1e9, POSITIVE)?;
+        within("jobs.duration.sigma", jobs.duration.sigma, 0.0, 10.0, "a number from 0 to 10")?;
         let (min, max) = (jobs.duration.min.get(), jobs.duration.max.get());
-        within(
-            "jobs.duration.max",
-            max,
-            min,
-            1e9,
-            "at least jobs.duration.min",
-        )?;
-        within(
-            "jobs.deadlines.share",
-            jobs.deadlines.share,
-            0.0,
-            1.0,
-            SHARE,
-        )?;
-        within(
-            "jobs.deadlines.tightest",
-            jobs.deadlines.tightest,
-            0.0,
-            1e6,
-            POSITIVE,
-        )?;
+        within("jobs.duration.max", max, min, 1e9, "at least jobs.duration.min")?;
+        within("jobs.deadlines.share", jobs.deadlines.share, 0.0, 1.0, SHARE)?;
+        within("jobs.deadlines.tightest", jobs.deadlines.tightest, 0.0, 1e6, POSITIVE)?;
         let tightest = jobs.deadlines.tightest;
         within(
             "jobs.deadlines.loosest",
@@ -512,99 +462,44 @@ impl Scenario {
             Arrivals::Diurnal { swing } => within("jobs.arrivals.swing", swing, 1.0, 1e3, FACTOR)?,
             Arrivals::Bursts { size, .. } => within("jobs.arrivals.size", size, 1.0, 1e5, FACTOR)?,
         }
-        let shares = (jobs
-            .workloads
-            .iter()
-            .map(|w| ("jobs.workloads.share", w.share)))
-        .chain(jobs.gpus.iter().map(|g| ("jobs.gpus.share", g.share)))
-        .chain(jobs.weights.iter().map(|w| ("jobs.weights.share", w.share)));
+        let shares = (jobs.workloads.iter().map(|w| ("jobs.workloads.share", w.share)))
+            .chain(jobs.gpus.iter().map(|g| ("jobs.gpus.share", g.share)))
+            .chain(jobs.weights.iter().map(|w| ("jobs.weights.share", w.share)));
         for (field, share) in shares {
             within(field, share, 1e-9, 1e9, POSITIVE)?;
         }
-        within(
-            "jobs.gpus",
-            jobs.gpus.len() as f64,
-            1.0,
-            1e3,
-            "at least one entry",
-        )?;
-        within(
-            "jobs.weights",
-            jobs.weights.len() as f64,
-            1.0,
-            1e3,
-            "at least one entry",
-        )?;
+        within("jobs.gpus", jobs.gpus.len() as f64, 1.0, 1e3, "at least one entry")?;
+        within("jobs.weights", jobs.weights.len() as f64, 1.0, 1e3, "at least one entry")?;
         for g in &jobs.gpus {
-            within(
-                "jobs.gpus.count",
-                f64::from(g.count),
-                1.0,
-                1e6,
-                "at least 1",
-            )?;
+            within("jobs.gpus.count", f64::from(g.count), 1.0, 1e6, "at least 1")?;
         }
         for w in jobs.workloads.iter().filter_map(|w| w.batch) {
             within("jobs.workloads.batch", f64::from(w), 1.0, 1e9, "at least 1")?;
         }
-        within(
-            "nodes",
-            self.nodes.len() as f64,
-            1.0,
-            1e5,
-            "at least one group of nodes",
-        )?;
+        within("nodes", self.nodes.len() as f64, 1.0, 1e5, "at least one group of nodes")?;
         for group in &self.nodes {
-            within(
-                "nodes.count",
-                f64::from(group.count),
-                1.0,
-                1e6,
-                "at least 1",
-            )?;
+            within("nodes.count", f64::from(group.count), 1.0, 1e6, "at least 1")?;
+        }
+        if self.budget.as_ref().is_some_and(|b| b.power.is_some() && b.share_of_peak.is_some()) {
+            return Err(ScenarioError::Value {
+                file: file.to_owned(),
+                field: "budget",
+                value: "given twice".to_owned(),
+                expected: "either power or share_of_peak",
+            });
         }
         if let Some(share) = self.budget.as_ref().and_then(|b| b.share_of_peak) {
             within("budget.share_of_peak", share, 0.0, 1.0, SHARE)?;
         }
         if let Some(Foreseen::NoisyOracle { sigma }) = self.foresight {
-            within(
-                "foresight.noisy_oracle.sigma",
-                sigma,
-                0.0,
-                5.0,
-                "a number from 0 to 5",
-            )?;
+            within("foresight.noisy_oracle.sigma", sigma, 0.0, 5.0, "a number from 0 to 5")?;
         }
-        within(
-            "prices.pue",
-            self.prices.pue,
-            1.0,
-            10.0,
-            "a number from 1 to 10",
-        )?;
+        within("prices.pue", self.prices.pue, 1.0, 10.0, "a number from 1 to 10")?;
         let world = &self.world;
         within("world.noise", world.noise, 0.0, 2.0, "a number from 0 to 2")?;
-        within(
-            "world.straggler_share",
-            world.straggler_share,
-            0.0,
-            1.0,
-            SHARE,
-        )?;
-        within(
-            "world.straggler_slowdown",
-            world.straggler_slowdown,
-            1.0,
-            1e3,
-            FACTOR,
-        )?;
-        within(
-            "world.action_failures",
-            world.action_failures,
-            0.0,
-            0.9,
-            "a number from 0 to 0.9",
-        )?;
+        within("world.straggler_share", world.straggler_share, 0.0, 1.0, SHARE)?;
+        within("world.straggler_slowdown", world.straggler_slowdown, 1.0, 1e3, FACTOR)?;
+        within("world.action_failures", world.action_failures, 0.0, 0.9, "a number from 0 to 0.9")?;
         for (field, every) in [
             ("world.measure_every", world.measure_every),
             ("world.checkpoint_every", world.checkpoint_every),

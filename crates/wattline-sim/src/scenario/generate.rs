@@ -37,20 +37,9 @@ pub fn generate(
     let (candidates, shares) = candidates(scenario, file, physics)?;
     let mut streams =
         (0..7_u64).map(|k| Pcg64Mcg::seed_from_u64(seed.wrapping_mul(0x9e37_79b9) ^ (k << 56)));
-    let mut stream = || {
-        streams
-            .next()
-            .unwrap_or_else(|| Pcg64Mcg::seed_from_u64(seed))
-    };
-    let (mut which, mut how_long, mut how_many, mut due, mut weighty, mut whose, mut when) = (
-        stream(),
-        stream(),
-        stream(),
-        stream(),
-        stream(),
-        stream(),
-        stream(),
-    );
+    let mut stream = || streams.next().unwrap_or_else(|| Pcg64Mcg::seed_from_u64(seed));
+    let (mut which, mut how_long, mut how_many, mut due, mut weighty, mut whose, mut when) =
+        (stream(), stream(), stream(), stream(), stream(), stream(), stream());
 
     let workloads = weighted(&shares);
     let counts = weighted(&section.gpus.iter().map(|g| g.share).collect::<Vec<_>>());
@@ -62,9 +51,7 @@ pub fn generate(
     let mut jobs = Vec::with_capacity(section.count as usize);
     for number in 0..section.count {
         let candidate = &candidates[workloads.sample(&mut which)];
-        let gpus = section.gpus[counts.sample(&mut how_many)]
-            .count
-            .min(cluster.total_gpus());
+        let gpus = section.gpus[counts.sample(&mut how_many)].count.min(cluster.largest_job());
         let drawn = Seconds::new(durations.sample(&mut how_long));
         let time = drawn.max(section.duration.min).min(section.duration.max);
         let (has_deadline, slack) = (unit.sample(&mut due), unit.sample(&mut due));
@@ -85,20 +72,15 @@ pub fn generate(
             batch: Bounds::exactly(candidate.batch.saturating_mul(gpus)),
             restart: section
                 .restart
-                .map_or(candidate.restart, |load| RestartCost {
-                    save: Seconds::ZERO,
-                    load,
-                }),
+                .map_or(candidate.restart, |load| RestartCost { save: Seconds::ZERO, load }),
             shapes: None,
         };
-        widen(&mut job, cluster.total_gpus());
+        widen(&mut job, cluster.largest_job());
         job.work = work_for(&job, time, cluster, physics);
         jobs.push((time, job));
     }
-    let asked: f64 = jobs
-        .iter()
-        .map(|(time, job)| time.get() * f64::from(job.gpus.requested))
-        .sum();
+    let asked: f64 =
+        jobs.iter().map(|(time, job)| time.get() * f64::from(job.gpus.requested)).sum();
     let span = asked / (section.load * f64::from(cluster.total_gpus()));
     let arrivals = arrivals(section, scenario.start_time(), span, &mut when);
     Ok(jobs
@@ -123,19 +105,11 @@ fn candidates(
     physics: &mut Physics,
 ) -> Result<(Vec<Candidate>, Vec<f64>), ScenarioError> {
     let catalogue = physics.catalogue().clone();
-    let mut wanted: Vec<(String, f64, Option<u32>)> = scenario
-        .jobs
-        .workloads
-        .iter()
-        .map(|w| (w.name.clone(), w.share, w.batch))
-        .collect();
+    let mut wanted: Vec<(String, f64, Option<u32>)> =
+        scenario.jobs.workloads.iter().map(|w| (w.name.clone(), w.share, w.batch)).collect();
     let everything = wanted.is_empty();
     if everything {
-        wanted = catalogue
-            .workloads()
-            .iter()
-            .map(|w| (w.name.to_string(), 1.0, None))
-            .collect();
+        wanted = catalogue.workloads().iter().map(|w| (w.name.to_string(), 1.0, None)).collect();
     }
     let (mut found, mut shares) = (Vec::new(), Vec::new());
     for (name, share, batch) in wanted {
@@ -144,10 +118,7 @@ fn candidates(
             Some(id) => {
                 let batch = batch.or(entry.map(|w| w.base_batch)).unwrap_or(64);
                 let restart = entry.map_or(
-                    RestartCost {
-                        save: Seconds::new(1.0),
-                        load: Seconds::new(15.0),
-                    },
+                    RestartCost { save: Seconds::new(1.0), load: Seconds::new(15.0) },
                     |w| w.restart(),
                 );
                 found.push(Candidate { id, batch, restart });
@@ -184,10 +155,7 @@ fn work_for(job: &Job, time: Seconds, cluster: &Cluster, physics: &Physics) -> W
     let fastest = cluster
         .gpu_type_ids()
         .filter_map(|gpu_type| {
-            let shape = Shape {
-                gpu_type,
-                gpus: job.gpus.requested,
-            };
+            let shape = Shape { gpu_type, gpus: job.gpus.requested };
             let configuration = Configuration {
                 gpu_type,
                 gpus: shape.gpus,

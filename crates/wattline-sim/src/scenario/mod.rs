@@ -128,16 +128,10 @@ impl Scenario {
     /// Names the file, the line and the field.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let file = path.display().to_string();
-        let failed = |source| ScenarioError::Read {
-            file: file.clone(),
-            source,
-        };
+        let failed = |source| ScenarioError::Read { file: file.clone(), source };
         let mut bytes = Vec::new();
         let input = File::open(path).map_err(failed)?;
-        input
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(failed)?;
+        input.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > MOST_BYTES {
             return Err(ScenarioError::TooLong { file });
         }
@@ -189,10 +183,8 @@ impl Scenario {
         };
         let path = self.folder.as_deref().unwrap_or(Path::new("")).join(path);
         let file = path.display().to_string();
-        let input = File::open(&path).map_err(|source| ScenarioError::Read {
-            file: file.clone(),
-            source,
-        })?;
+        let input = File::open(&path)
+            .map_err(|source| ScenarioError::Read { file: file.clone(), source })?;
         Ok(Some(Measured::read(input, &file)?))
     }
 
@@ -202,9 +194,7 @@ impl Scenario {
         let mut nodes = Vec::new();
         for group in &self.nodes {
             let own = self.gpu.iter().find(|g| g.name == group.gpu);
-            let card = own
-                .cloned()
-                .or_else(|| catalogue.gpu(&group.gpu).map(|g| g.gpu_type()));
+            let card = own.cloned().or_else(|| catalogue.gpu(&group.gpu).map(|g| g.gpu_type()));
             let Some(card) = card else {
                 let known: Vec<&str> = catalogue.gpus().iter().map(|g| &*g.name).collect();
                 return Err(ScenarioError::UnknownGpu {
@@ -213,30 +203,22 @@ impl Scenario {
                     known: known.join(", "),
                 });
             };
-            let at = cards
-                .iter()
-                .position(|c| c.name == card.name)
-                .unwrap_or_else(|| {
-                    cards.push(card.clone());
-                    cards.len() - 1
-                });
+            let at = cards.iter().position(|c| c.name == card.name).unwrap_or_else(|| {
+                cards.push(card.clone());
+                cards.len() - 1
+            });
             for _ in 0..group.count {
                 nodes.push(group.node(nodes.len(), GpuTypeId(at as u16), &card));
             }
         }
-        Cluster::new(cards, nodes).map_err(|source| ScenarioError::Cluster {
-            file: file.to_owned(),
-            source,
-        })
+        Cluster::new(cards, nodes)
+            .map_err(|source| ScenarioError::Cluster { file: file.to_owned(), source })
     }
 
     fn prices(&self, file: &str) -> Result<Prices, ScenarioError> {
         let p = &self.prices;
         let offset = p.utc_offset;
-        let wrong = |source| ScenarioError::Calendar {
-            file: file.to_owned(),
-            source,
-        };
+        let wrong = |source| ScenarioError::Calendar { file: file.to_owned(), source };
         Ok(Prices {
             energy: Calendar::from_rules(p.energy, &p.energy_rules, offset).map_err(wrong)?,
             pue: p.pue,
@@ -259,10 +241,7 @@ impl Scenario {
         let default = budget.power.or(share).unwrap_or(peak);
         Calendar::from_rules(default, &budget.rules, self.prices.utc_offset)
             .map(Some)
-            .map_err(|source| ScenarioError::Calendar {
-                file: file.to_owned(),
-                source,
-            })
+            .map_err(|source| ScenarioError::Calendar { file: file.to_owned(), source })
     }
 
     fn world_config(&self, seed: u64) -> WorldConfig {
@@ -270,14 +249,11 @@ impl Scenario {
         WorldConfig {
             seed,
             noise: w.noise,
-            stragglers: (w.straggler_share > 0.0).then_some(Stragglers {
-                share: w.straggler_share,
-                slowdown: w.straggler_slowdown,
-            }),
-            faults: w.node_mtbf.map(|mean_time_between| Faults {
-                mean_time_between,
-                repair: w.node_repair,
-            }),
+            stragglers: (w.straggler_share > 0.0)
+                .then_some(Stragglers { share: w.straggler_share, slowdown: w.straggler_slowdown }),
+            faults: w
+                .node_mtbf
+                .map(|mean_time_between| Faults { mean_time_between, repair: w.node_repair }),
             action_failures: w.action_failures,
             checkpoint_every: w.checkpoint_every,
             measure_every: w.measure_every,
@@ -324,20 +300,13 @@ pub(crate) fn plain_cluster(
     gpus: u32,
     per_node: u8,
 ) -> Result<Cluster, ClusterError> {
-    let group = NodeGroup {
-        gpus: per_node,
-        ..NodeGroup::default()
-    };
+    let group = NodeGroup { gpus: per_node, ..NodeGroup::default() };
     let whole = gpus / u32::from(per_node);
     let rest = (gpus % u32::from(per_node)) as u8;
-    let mut nodes: Vec<Node> = (0..whole)
-        .map(|n| group.node(n as usize, GpuTypeId(0), card))
-        .collect();
+    let mut nodes: Vec<Node> =
+        (0..whole).map(|n| group.node(n as usize, GpuTypeId(0), card)).collect();
     if rest > 0 {
-        let last = NodeGroup {
-            gpus: rest,
-            ..group
-        };
+        let last = NodeGroup { gpus: rest, ..group };
         nodes.push(last.node(whole as usize, GpuTypeId(0), card));
     }
     Cluster::new(vec![card.clone()], nodes)

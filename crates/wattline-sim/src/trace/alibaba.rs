@@ -36,11 +36,9 @@ const TASK_COLUMNS: &[&str] = &[
 
 pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), TraceError> {
     let table = Table::open(source, Style::Comma, |row| {
-        let names_columns = row.iter().any(|field| {
-            TASK_COLUMNS
-                .iter()
-                .any(|name| field.trim().eq_ignore_ascii_case(name))
-        });
+        let names_columns = row
+            .iter()
+            .any(|field| TASK_COLUMNS.iter().any(|name| field.trim().eq_ignore_ascii_case(name)));
         (row.len() == TASK_COLUMNS.len() && !names_columns).then_some(TASK_COLUMNS)
     })?;
     if table.find("job_name").is_none() && table.find("name").is_some() {
@@ -63,9 +61,7 @@ fn read_tasks(table: Table<'_>, tally: &mut Tally<'_>) -> Result<(), TraceError>
         if percent == 0.0 {
             return Ok(Outcome::Skip(SkipReason::NoGpus));
         }
-        let Some(instances) = row
-            .some_value(instances, value::count)?
-            .filter(|count| *count > 0)
+        let Some(instances) = row.some_value(instances, value::count)?.filter(|count| *count > 0)
         else {
             return Ok(Outcome::Skip(SkipReason::NeverRan));
         };

@@ -163,11 +163,7 @@ pub(crate) fn clip(text: &str) -> String {
 
 /// As [`clip`], with another limit.
 pub(crate) fn clip_to(text: &str, limit: usize) -> String {
-    let mut clipped: String = text
-        .chars()
-        .take(limit)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut clipped: String = text.chars().take(limit).flat_map(char::escape_debug).collect();
     if text.chars().nth(limit).is_some() {
         clipped.push('…');
     }

@@ -20,14 +20,8 @@ pub(super) const JOB_LIMIT: usize = 16 << 20;
 
 /// What is wrong with a job; the line is filled in where the parser tells it.
 pub(super) enum JobError {
-    Value {
-        field: &'static str,
-        value: String,
-        expected: Expected,
-    },
-    Missing {
-        field: &'static str,
-    },
+    Value { field: &'static str, value: String, expected: Expected },
+    Missing { field: &'static str },
 }
 
 impl JobError {
@@ -35,29 +29,15 @@ impl JobError {
         field: &'static str,
         value: impl fmt::Display,
     ) -> impl FnOnce(Expected) -> Self {
-        move |expected| Self::Value {
-            field,
-            value: clip(&value.to_string()),
-            expected,
-        }
+        move |expected| Self::Value { field, value: clip(&value.to_string()), expected }
     }
 
     fn at(self, file: &str, line: u64) -> TraceError {
         let (field, value, expected) = match self {
-            Self::Value {
-                field,
-                value,
-                expected,
-            } => (field, value, expected),
+            Self::Value { field, value, expected } => (field, value, expected),
             Self::Missing { field } => (field, "null".to_owned(), "a value"),
         };
-        TraceError::BadValue {
-            file: file.into(),
-            line,
-            field,
-            value,
-            expected,
-        }
+        TraceError::BadValue { file: file.into(), line, field, value, expected }
     }
 }
 
@@ -80,11 +60,7 @@ pub(super) fn parse<T>(
     let (file, first_line) = (source.file, source.line);
     let progress = Progress::default();
     progress.line.set(first_line);
-    let checked = Checked {
-        source,
-        progress: &progress,
-        partial: Vec::new(),
-    };
+    let checked = Checked { source, progress: &progress, partial: Vec::new() };
     let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(checked));
     let parsed = parse(&mut deserializer, &progress).and_then(|parsed| {
         deserializer.end()?;
@@ -101,16 +77,9 @@ pub(super) fn parse<T>(
             None => {
                 let column = error.column() as u64;
                 let text = error.to_string();
-                let message = text
-                    .rsplit_once(" at line ")
-                    .map_or(&*text, |(message, _)| message);
+                let message = text.rsplit_once(" at line ").map_or(&*text, |(message, _)| message);
                 let (file, message) = (file.into(), super::error::clip_to(message, 200));
-                TraceError::Json {
-                    file,
-                    line,
-                    column,
-                    message,
-                }
+                TraceError::Json { file, line, column, message }
             }
         }
     })
@@ -142,9 +111,7 @@ impl Checked<'_, '_> {
         if let Err(error) = std::str::from_utf8(bytes) {
             let (valid, rest) = bytes.split_at(error.valid_up_to());
             if error.error_len().is_some() {
-                return Err(Fault::NotUtf8 {
-                    line: line + newlines(valid),
-                });
+                return Err(Fault::NotUtf8 { line: line + newlines(valid) });
             }
             self.partial.extend_from_slice(rest);
         }

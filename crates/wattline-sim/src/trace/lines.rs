@@ -20,13 +20,7 @@ pub(crate) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub(crate) fn new(input: &'a mut dyn Read, file: &'a str) -> Result<Self, TraceError> {
-        let failed = |line| {
-            move |source| TraceError::Read {
-                file: file.into(),
-                line,
-                source,
-            }
-        };
+        let failed = |line| move |source| TraceError::Read { file: file.into(), line, source };
         let mut start = Vec::with_capacity(BYTE_ORDER_MARK.len());
         (&mut *input)
             .take(BYTE_ORDER_MARK.len() as u64)
@@ -36,12 +30,7 @@ impl<'a> Source<'a> {
             start.clear();
         }
         let reader = BufReader::with_capacity(1 << 16, Cursor::new(start).chain(input));
-        let mut source = Self {
-            reader,
-            file,
-            line: 1,
-            first: None,
-        };
+        let mut source = Self { reader, file, line: 1, first: None };
         // Skipped here, so that the first byte can tell JSON from a table; counted, so that line
         // numbers stay those of the file.
         loop {
@@ -50,10 +39,7 @@ impl<'a> Source<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(failed(source.line)(error)),
             };
-            let blank = buffer
-                .iter()
-                .take_while(|byte| byte.is_ascii_whitespace())
-                .count();
+            let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             source.first = buffer.get(blank).copied();
             let end = buffer.is_empty();
             source.line += newlines(&buffer[..blank]);
@@ -95,16 +81,12 @@ impl Fault {
     pub(crate) fn explain(error: io::Error, file: &str, line: u64) -> TraceError {
         let file = file.to_owned();
         match error.downcast::<Self>() {
-            Ok(Self::LineTooLong { line }) => TraceError::LineTooLong {
-                file,
-                line,
-                limit: LINE_LIMIT,
-            },
-            Ok(Self::JobTooLong { line }) => TraceError::JobTooLong {
-                file,
-                line,
-                limit: super::json::JOB_LIMIT,
-            },
+            Ok(Self::LineTooLong { line }) => {
+                TraceError::LineTooLong { file, line, limit: LINE_LIMIT }
+            }
+            Ok(Self::JobTooLong { line }) => {
+                TraceError::JobTooLong { file, line, limit: super::json::JOB_LIMIT }
+            }
             Ok(Self::NotUtf8 { line }) => TraceError::NotUtf8 { file, line },
             Err(source) => TraceError::Read { file, line, source },
         }
@@ -127,14 +109,7 @@ pub(crate) struct LineReader<'a> {
 impl<'a> LineReader<'a> {
     pub(crate) fn new(source: Source<'a>) -> Self {
         let taken = source.line - 1;
-        Self {
-            source,
-            text: Vec::new(),
-            given: 0,
-            taken,
-            row_line: None,
-            row_bytes: 0,
-        }
+        Self { source, text: Vec::new(), given: 0, taken, row_line: None, row_bytes: 0 }
     }
 
     pub(crate) fn file(&self) -> &'a str {

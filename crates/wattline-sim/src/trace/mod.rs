@@ -76,13 +76,8 @@ pub enum Format {
 
 impl Format {
     /// All formats, in the order in which they are listed to people.
-    pub const ALL: [Self; 5] = [
-        Self::Philly,
-        Self::Elasticflow,
-        Self::Helios,
-        Self::Alibaba,
-        Self::Sacct,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Philly, Self::Elasticflow, Self::Helios, Self::Alibaba, Self::Sacct];
 
     /// The name by which the format is chosen.
     #[must_use]
@@ -105,10 +100,7 @@ impl fmt::Display for Format {
 
 /// A name that is no [`Format`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown trace format `{name}`; the known ones are {}",
-    known_formats()
-)]
+#[error("unknown trace format `{name}`; the known ones are {}", known_formats())]
 pub struct UnknownFormat {
     /// The name that was given, clipped.
     pub name: String,
@@ -124,9 +116,7 @@ impl FromStr for Format {
         Self::ALL
             .into_iter()
             .find(|format| format.name() == name)
-            .ok_or_else(|| UnknownFormat {
-                name: error::clip(name),
-            })
+            .ok_or_else(|| UnknownFormat { name: error::clip(name) })
     }
 }
 
@@ -215,9 +205,7 @@ pub fn read_from(
     let mut tally = Tally::new(sink);
     match (format, source.first()) {
         (_, None) => {
-            return Err(TraceError::Empty {
-                file: file_name.into(),
-            });
+            return Err(TraceError::Empty { file: file_name.into() });
         }
         (Format::Philly, Some(b'[' | b'{')) => philly::read_json(source, &mut tally)?,
         (Format::Philly, _) => philly::read_csv(source, &mut tally)?,
@@ -246,11 +234,7 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(sink: &'a mut dyn FnMut(TraceJob)) -> Self {
-        Self {
-            sink,
-            jobs: 0,
-            skipped: [0; SkipReason::ALL.len()],
-        }
+        Self { sink, jobs: 0, skipped: [0; SkipReason::ALL.len()] }
     }
 
     fn take(&mut self, outcome: Outcome) {
@@ -270,29 +254,16 @@ impl<'a> Tally<'a> {
     /// A trace without a job is refused: an empty result would look like an idle cluster.
     fn finish(self, file: &str) -> Result<ReadStats, TraceError> {
         let rows = self.rows();
-        let skipped: Vec<_> = SkipReason::ALL
-            .into_iter()
-            .zip(self.skipped)
-            .filter(|(_, count)| *count > 0)
-            .collect();
+        let skipped: Vec<_> =
+            SkipReason::ALL.into_iter().zip(self.skipped).filter(|(_, count)| *count > 0).collect();
         if rows == 0 {
             return Err(TraceError::Empty { file: file.into() });
         }
         if self.jobs == 0 {
-            let why: Vec<_> = skipped
-                .iter()
-                .map(|(reason, count)| format!("{count} {reason}"))
-                .collect();
-            return Err(TraceError::NoJobs {
-                file: file.into(),
-                rows,
-                why: why.join(", "),
-            });
+            let why: Vec<_> =
+                skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            return Err(TraceError::NoJobs { file: file.into(), rows, why: why.join(", ") });
         }
-        Ok(ReadStats {
-            rows,
-            jobs: self.jobs,
-            skipped,
-        })
+        Ok(ReadStats { rows, jobs: self.jobs, skipped })
     }
 }

@@ -71,22 +71,13 @@ struct Server {
 impl Attempt {
     fn gpus(&self) -> usize {
         let servers = self.detail.iter().flatten();
-        servers
-            .filter_map(|server| server.gpus.as_ref())
-            .map(Vec::len)
-            .sum()
+        servers.filter_map(|server| server.gpus.as_ref()).map(Vec::len).sum()
     }
 }
 
 pub(super) fn read_json(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), TraceError> {
     json::parse(source, |deserializer, progress| {
-        Jobs {
-            tally,
-            progress,
-            read: read_job,
-            job: PhantomData::<Job>,
-        }
-        .deserialize(deserializer)
+        Jobs { tally, progress, read: read_job, job: PhantomData::<Job> }.deserialize(deserializer)
     })
 }
 
@@ -115,11 +106,7 @@ fn read_job(job: Job) -> Result<Outcome, JobError> {
     let Some(duration) = duration else {
         return Ok(Outcome::Skip(SkipReason::NeverRan));
     };
-    let gpus = attempts
-        .iter()
-        .rev()
-        .map(Attempt::gpus)
-        .find(|gpus| *gpus > 0);
+    let gpus = attempts.iter().rev().map(Attempt::gpus).find(|gpus| *gpus > 0);
     let Some(gpus) = gpus else {
         return Ok(Outcome::Skip(SkipReason::NoGpus));
     };
@@ -137,6 +124,5 @@ fn read_job(job: Job) -> Result<Outcome, JobError> {
 
 fn time(field: &'static str, text: Option<&str>) -> Result<Option<Timestamp>, JobError> {
     let text = text.map(str::trim).filter(|text| !value::is_none(text));
-    text.map(|text| value::date_time(text).map_err(JobError::value(field, text)))
-        .transpose()
+    text.map(|text| value::date_time(text).map_err(JobError::value(field, text))).transpose()
 }

@@ -47,9 +47,7 @@ pub(super) fn is_unfinished(state: &str) -> bool {
         "STOPPED",
     ];
     let word = state.split_whitespace().next().unwrap_or_default();
-    UNFINISHED
-        .iter()
-        .any(|state| word.eq_ignore_ascii_case(state))
+    UNFINISHED.iter().any(|state| word.eq_ignore_ascii_case(state))
 }
 
 /// Which columns there are to tell how long a job ran.
@@ -63,10 +61,7 @@ enum Ran {
 pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), TraceError> {
     let table = Table::open(source, Style::Bar, |_| None)?;
     let need = |found: Option<Column>, what| found.ok_or_else(|| table.missing(what, HINT));
-    let id = need(
-        table.find("JobID").or(table.find("JobIDRaw")),
-        "JobID or JobIDRaw",
-    )?;
+    let id = need(table.find("JobID").or(table.find("JobIDRaw")), "JobID or JobIDRaw")?;
     let user = table.find("User");
     let submit = need(table.find("Submit"), "Submit")?;
     let state = need(table.find("State"), "State")?;
@@ -81,19 +76,11 @@ pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), Trac
     };
     let nodes = table.find("NNodes").or(table.find("AllocNodes"));
     let alloc_tres = table.find("AllocTRES");
-    let tres: Vec<_> = [alloc_tres, table.find("ReqTRES")]
-        .into_iter()
-        .flatten()
-        .collect();
-    let gres: Vec<_> = [table.find("AllocGRES"), table.find("ReqGRES")]
-        .into_iter()
-        .flatten()
-        .collect();
+    let tres: Vec<_> = [alloc_tres, table.find("ReqTRES")].into_iter().flatten().collect();
+    let gres: Vec<_> =
+        [table.find("AllocGRES"), table.find("ReqGRES")].into_iter().flatten().collect();
     if tres.is_empty() {
-        need(
-            gres.first().copied(),
-            "AllocTRES, ReqTRES, AllocGRES or ReqGRES",
-        )?;
+        need(gres.first().copied(), "AllocTRES, ReqTRES, AllocGRES or ReqGRES")?;
         need(nodes, "NNodes")?;
     }
 
@@ -127,16 +114,7 @@ pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), Trac
         }
         let user = row.some_box(user);
         let (model, batch, deadline) = (None, None, None);
-        Ok(Outcome::Job(TraceJob {
-            name,
-            user,
-            submit,
-            duration,
-            gpus,
-            model,
-            batch,
-            deadline,
-        }))
+        Ok(Outcome::Job(TraceJob { name, user, submit, duration, gpus, model, batch, deadline }))
     })
 }
 
@@ -181,11 +159,7 @@ pub(super) struct GpuCount {
 
 impl GpuCount {
     pub(super) fn add(&mut self, typed: bool, count: u32) {
-        let sum = if typed {
-            &mut self.typed
-        } else {
-            &mut self.total
-        };
+        let sum = if typed { &mut self.typed } else { &mut self.total };
         *sum = Some(sum.unwrap_or(0).saturating_add(count));
     }
 
@@ -246,10 +220,7 @@ mod tests {
             tres_gpus("billing=8,cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G,node=1"),
             Ok(Some(2))
         );
-        assert_eq!(
-            tres_gpus("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1"),
-            Ok(Some(3))
-        );
+        assert_eq!(tres_gpus("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1"), Ok(Some(3)));
         assert_eq!(tres_gpus("cpu=8,gres/gpumem=40G,gres/gpuutil=50"), Ok(None));
         assert_eq!(tres_gpus(""), Ok(None));
         assert!(tres_gpus("gres/gpu=two").is_err() && tres_gpus("gres/gpu=-1").is_err());
@@ -258,10 +229,7 @@ mod tests {
     #[test]
     fn gpus_in_gres_add_up() {
         assert_eq!(gres_gpus("gpu:2"), Ok(Some(2)));
-        assert_eq!(
-            gres_gpus("gpu:a100:2(S:0-1),gpu:v100:1,mps:100"),
-            Ok(Some(3))
-        );
+        assert_eq!(gres_gpus("gpu:a100:2(S:0-1),gpu:v100:1,mps:100"), Ok(Some(3)));
         assert_eq!(gres_gpus("gpu"), Ok(Some(1)));
         assert_eq!(gres_gpus("gpu:a100"), Ok(Some(1)));
         assert_eq!(gres_gpus("gres:gpu:4"), Ok(Some(4)));

@@ -21,10 +21,7 @@ use std::marker::PhantomData;
 
 /// A number, which may not be set.
 #[derive(Deserialize, Default)]
-#[serde(
-    untagged,
-    expecting = "expected a number, or an object with set, infinite and number"
-)]
+#[serde(untagged, expecting = "expected a number, or an object with set, infinite and number")]
 enum Number {
     Plain(f64),
     Full {
@@ -40,11 +37,9 @@ impl Number {
     fn get(&self) -> Option<f64> {
         match self {
             Self::Plain(number) => Some(*number),
-            Self::Full {
-                set,
-                infinite,
-                number,
-            } => (set.unwrap_or(true) && !infinite.unwrap_or(false)).then_some(*number),
+            Self::Full { set, infinite, number } => {
+                (set.unwrap_or(true) && !infinite.unwrap_or(false)).then_some(*number)
+            }
             Self::None => None,
         }
     }
@@ -154,10 +149,7 @@ pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), Trac
     // Checked first: sacct prints an empty list of jobs with its errors.
     if let Some(error) = rest.errors.as_ref().and_then(|errors| errors.first()) {
         let message = clip_error(error);
-        return Err(TraceError::SacctFailed {
-            file: file.into(),
-            message,
-        });
+        return Err(TraceError::SacctFailed { file: file.into(), message });
     }
     if !rest.has_jobs {
         return Err(TraceError::MissingColumn {
@@ -173,10 +165,7 @@ pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), Trac
 /// The part of an error that is for people, or all of it.
 fn clip_error(error: &Reported) -> String {
     let text = ["description", "error"].iter().find_map(|key| {
-        error
-            .get(key)
-            .and_then(serde_json::Value::as_str)
-            .filter(|text| !text.is_empty())
+        error.get(key).and_then(serde_json::Value::as_str).filter(|text| !text.is_empty())
     });
     text.map_or_else(|| clip(&error.to_string()), clip)
 }
@@ -259,9 +248,8 @@ fn read_job(job: Job) -> Result<Outcome, JobError> {
             Err(reason) => return Ok(Outcome::Skip(reason)),
         },
     };
-    let (allocated, requested) = job
-        .tres
-        .map_or((None, None), |tres| (tres.allocated, tres.requested));
+    let (allocated, requested) =
+        job.tres.map_or((None, None), |tres| (tres.allocated, tres.requested));
     if duration.get() == 0.0 && allocated.as_ref().is_none_or(Vec::is_empty) {
         return Ok(Outcome::Skip(SkipReason::NeverRan));
     }
@@ -272,9 +260,7 @@ fn read_job(job: Job) -> Result<Outcome, JobError> {
     if gpus == 0 {
         return Ok(Outcome::Skip(SkipReason::NoGpus));
     }
-    let user = job
-        .user
-        .or(job.association.and_then(|association| association.user));
+    let user = job.user.or(job.association.and_then(|association| association.user));
     Ok(Outcome::Job(TraceJob {
         name: name(&job.job_id, job.array.as_ref())?,
         user: user.filter(|user| !value::is_none(user)),
@@ -299,11 +285,7 @@ fn name(job_id: &Number, array: Option<&Array>) -> Result<Box<str>, JobError> {
 
 fn gpus(tres: Option<&[Tres]>) -> Result<Option<u32>, JobError> {
     let mut gpus = GpuCount::default();
-    for tres in tres
-        .unwrap_or_default()
-        .iter()
-        .filter(|tres| &*tres.kind == "gres")
-    {
+    for tres in tres.unwrap_or_default().iter().filter(|tres| &*tres.kind == "gres") {
         let name = tres.name.as_deref().unwrap_or_default();
         let typed = name.starts_with("gpu:");
         if typed || name == "gpu" {

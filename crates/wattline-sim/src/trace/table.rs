@@ -52,16 +52,9 @@ impl<'a> Table<'a> {
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(LineReader::new(source));
         let (header, row) = (StringRecord::new(), StringRecord::new());
-        let mut table = Self {
-            reader,
-            header,
-            row,
-            held: false,
-        };
+        let mut table = Self { reader, header, row, held: false };
         if !table.advance()? {
-            return Err(TraceError::Empty {
-                file: table.file().into(),
-            });
+            return Err(TraceError::Empty { file: table.file().into() });
         }
         if let Some(names) = headerless(&table.row) {
             table.header = StringRecord::from(names);
@@ -83,30 +76,25 @@ impl<'a> Table<'a> {
             match error.into_kind() {
                 csv::ErrorKind::Io(error) => Fault::explain(error, file, line),
                 // The lines were checked one by one, and nothing else is asked of the parser.
-                _ => TraceError::NotUtf8 {
-                    file: file.into(),
-                    line,
-                },
+                _ => TraceError::NotUtf8 { file: file.into(), line },
             }
         })
     }
 
-    /// The column of that name, if there is one. The case of letters does not matter.
+    /// The column of that name, if there is one. The case of letters does not matter, nor does a
+    /// unit in brackets behind the name, which people write in many ways.
     pub(crate) fn find(&self, name: &'static str) -> Option<Column> {
         let index = self
             .header
             .iter()
-            .position(|held| held.trim().eq_ignore_ascii_case(name))?;
+            .position(|held| without_unit(held).eq_ignore_ascii_case(without_unit(name)))?;
         Some(Column { index, name })
     }
 
     /// The column of that name.
     pub(crate) fn column(&self, name: &'static str) -> Result<Column, TraceError> {
         self.find(name).ok_or_else(|| {
-            self.missing(
-                name,
-                "check that the file is this trace, and that its header was kept",
-            )
+            self.missing(name, "check that the file is this trace, and that its header was kept")
         })
     }
 
@@ -114,12 +102,7 @@ impl<'a> Table<'a> {
     pub(crate) fn missing(&self, column: &'static str, hint: &'static str) -> TraceError {
         let found: Vec<_> = self.header.iter().map(str::trim).collect();
         let found = format!("\"{}\"", clip_to(&found.join(", "), 200));
-        TraceError::MissingColumn {
-            file: self.file().into(),
-            column,
-            found,
-            hint,
-        }
+        TraceError::MissingColumn { file: self.file().into(), column, found, hint }
     }
 
     /// Gives every row to `read` and its outcome to `tally`. `read` also gets the row's number,
@@ -146,29 +129,20 @@ impl<'a> Table<'a> {
             let (file, line) = (self.file(), self.reader.get_ref().row_line());
             let (expected, found) = (self.header.len(), self.row.len());
             if found != expected {
-                return Err(TraceError::FieldCount {
-                    file: file.into(),
-                    line,
-                    expected,
-                    found,
-                });
+                return Err(TraceError::FieldCount { file: file.into(), line, expected, found });
             }
-            read(
-                &Row {
-                    file,
-                    line,
-                    fields: &self.row,
-                },
-                number,
-            )?;
+            read(&Row { file, line, fields: &self.row }, number)?;
         }
         if number == 0 {
-            return Err(TraceError::Empty {
-                file: self.file().into(),
-            });
+            return Err(TraceError::Empty { file: self.file().into() });
         }
         Ok(())
     }
+}
+
+/// `PowerConsumption[W]` is the column `PowerConsumption`.
+fn without_unit(name: &str) -> &str {
+    name.split('[').next().unwrap_or_default().trim()
 }
 
 /// A row, which has a field for every column.
@@ -191,9 +165,7 @@ impl Row<'_> {
 
     /// As [`Self::some_text`], for a column that may be missing too, as a boxed text.
     pub(crate) fn some_box(&self, column: Option<Column>) -> Option<Box<str>> {
-        column
-            .and_then(|column| self.some_text(column))
-            .map(Into::into)
+        column.and_then(|column| self.some_text(column)).map(Into::into)
     }
 
     /// What `parse` makes of a field.
@@ -228,12 +200,6 @@ impl Row<'_> {
 
     fn bad(&self, field: &'static str, value: &str, expected: Expected) -> TraceError {
         let (file, value) = (self.file.to_owned(), super::error::clip(value));
-        TraceError::BadValue {
-            file,
-            line: self.line,
-            field,
-            value,
-            expected,
-        }
+        TraceError::BadValue { file, line: self.line, field, value, expected }
     }
 }

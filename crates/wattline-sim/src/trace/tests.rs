@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used)]
-#![allow(clippy::disallowed_methods, reason = "one test reads data whose place the environment tells")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "one test reads data whose place the environment tells"
+)]
 
 use super::*;
 use proptest::prelude::*;
@@ -11,10 +14,7 @@ fn read_bytes(format: Format, bytes: &[u8]) -> Result<(ReadStats, Vec<TraceJob>)
     assert_eq!(stats.jobs, jobs.len() as u64);
     let skipped: u64 = stats.skipped.iter().map(|(_, count)| count).sum();
     assert_eq!(stats.rows, stats.jobs + skipped);
-    assert!(
-        jobs.iter()
-            .all(|job| job.gpus > 0 && job.duration.get() >= 0.0)
-    );
+    assert!(jobs.iter().all(|job| job.gpus > 0 && job.duration.get() >= 0.0));
     Ok((stats, jobs))
 }
 
@@ -53,12 +53,7 @@ fn formats_have_names() {
         error.to_string(),
         "unknown trace format `slurm`; the known ones are philly, elasticflow, helios, alibaba, sacct"
     );
-    assert!(
-        SkipReason::ALL
-            .iter()
-            .enumerate()
-            .all(|(index, reason)| *reason as usize == index)
-    );
+    assert!(SkipReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
 }
 
 #[test]
@@ -66,14 +61,7 @@ fn philly_csv() {
     let text =
         format!("{PHILLY}1970-01-01 00:00:10,66.0,1,66.0,11cb48\n1970-01-02 00:00:00,0,8,0,\n\n");
     let (stats, jobs) = read_text(Format::Philly, &text);
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 2,
-            jobs: 2,
-            skipped: vec![]
-        }
-    );
+    assert_eq!(stats, ReadStats { rows: 2, jobs: 2, skipped: vec![] });
     assert_eq!(jobs[0], job("philly-1", Some("11cb48"), 10.0, 66.0, 1));
     assert_eq!(jobs[1], job("philly-2", None, 86_400.0, 0.0, 8));
 }
@@ -94,17 +82,7 @@ fn errors_name_the_physical_line() {
     let rows = "1970-01-01 00:00:00,1,1,1,a\r\n\r\n1970-01-01 00:00:00,1,1,1,\"b\n\nc\"\n\n";
     let text = format!("\n\n{PHILLY}{rows}1970-01-01 00:00:00,NaN,1,1,a\n");
     let error = error(Format::Philly, &text);
-    assert!(
-        matches!(
-            error,
-            TraceError::BadValue {
-                line: 10,
-                field: "duration",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, TraceError::BadValue { line: 10, field: "duration", .. }), "{error}");
     assert_eq!(
         error.to_string(),
         "t.csv:10: field `duration` is \"NaN\", expected a number of seconds, not negative; fix or \
@@ -141,54 +119,24 @@ fn philly_json() {
         (SkipReason::NoSubmitTime, 1),
         (SkipReason::EndsBeforeStart, 1),
     ];
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 6,
-            jobs: 1,
-            skipped: skipped.into()
-        }
-    );
+    assert_eq!(stats, ReadStats { rows: 6, jobs: 1, skipped: skipped.into() });
 
     let text = "\n[\n{\"jobid\": \"a\", \"attempts\": [],\n\"submitted_time\": \"noon\"\n}]";
     let error = error(Format::Philly, text);
     assert!(
-        matches!(
-            error,
-            TraceError::BadValue {
-                line: 5,
-                field: "submitted_time",
-                ..
-            }
-        ),
+        matches!(error, TraceError::BadValue { line: 5, field: "submitted_time", .. }),
         "{error}"
     );
 }
 
 #[test]
 fn broken_json_is_an_error_with_a_place() {
-    for text in [
-        "[{]",
-        "[",
-        "[{\"jobid\": 1}]",
-        "{\"jobid\": \"a\"}",
-        "[]]",
-        "[] x",
-        "[3]",
-    ] {
+    for text in ["[{]", "[", "[{\"jobid\": 1}]", "{\"jobid\": \"a\"}", "[]]", "[] x", "[3]"] {
         let error = error(Format::Philly, text);
-        assert!(
-            matches!(error, TraceError::Json { line: 1, .. }),
-            "{text}: {error}"
-        );
+        assert!(matches!(error, TraceError::Json { line: 1, .. }), "{text}: {error}");
     }
     let error = error(Format::Philly, "\n[\n{\"jobid\": 1}]");
-    assert!(
-        error
-            .to_string()
-            .starts_with("t.csv:3:12: invalid type: integer `1`"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("t.csv:3:12: invalid type: integer `1`"), "{error}");
 }
 
 #[test]
@@ -203,20 +151,9 @@ fn elasticflow() {
     };
     assert_eq!(jobs, [first, job("c", None, 1.0, 0.0, 1)]);
 
-    let error = error(
-        Format::Elasticflow,
-        &format!("{ELASTICFLOW}a,100,1,m,99,1,1,1\n"),
-    );
-    assert!(
-        matches!(error, TraceError::DeadlineBeforeSubmit { line: 2, .. }),
-        "{error}"
-    );
-    assert!(
-        error
-            .to_string()
-            .contains("(99 s) is before the submit time (100 s)"),
-        "{error}"
-    );
+    let error = error(Format::Elasticflow, &format!("{ELASTICFLOW}a,100,1,m,99,1,1,1\n"));
+    assert!(matches!(error, TraceError::DeadlineBeforeSubmit { line: 2, .. }), "{error}");
+    assert!(error.to_string().contains("(99 s) is before the submit time (100 s)"), "{error}");
 }
 
 #[test]
@@ -228,19 +165,9 @@ fn helios() {
         4,u4,v,1,1,1,CANCELLED,1970-01-01 00:00:05,None,1970-01-01 00:00:10,0,0\n";
     let (stats, jobs) = read_text(Format::Helios, text);
     assert_eq!(jobs, [job("1", Some("u1"), 5.0, 3.0, 4)]);
-    let skipped = [
-        (SkipReason::NoGpus, 1),
-        (SkipReason::NeverRan, 1),
-        (SkipReason::NotFinished, 1),
-    ];
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 4,
-            jobs: 1,
-            skipped: skipped.into()
-        }
-    );
+    let skipped =
+        [(SkipReason::NoGpus, 1), (SkipReason::NeverRan, 1), (SkipReason::NotFinished, 1)];
+    assert_eq!(stats, ReadStats { rows: 4, jobs: 1, skipped: skipped.into() });
 }
 
 #[test]
@@ -254,36 +181,13 @@ fn alibaba_tasks_with_and_without_a_header() {
     let header = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n";
     let (stats, jobs) = read_text(Format::Alibaba, rows);
     assert_eq!(jobs, [job("j1/worker", None, 100.0, 60.0, 2)]);
-    let skipped = [
-        (SkipReason::NoGpus, 1),
-        (SkipReason::NeverRan, 3),
-        (SkipReason::NotFinished, 1),
-    ];
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 6,
-            jobs: 1,
-            skipped: skipped.into()
-        }
-    );
-    assert_eq!(
-        read_text(Format::Alibaba, &format!("{header}{rows}")),
-        (stats, jobs)
-    );
+    let skipped =
+        [(SkipReason::NoGpus, 1), (SkipReason::NeverRan, 3), (SkipReason::NotFinished, 1)];
+    assert_eq!(stats, ReadStats { rows: 6, jobs: 1, skipped: skipped.into() });
+    assert_eq!(read_text(Format::Alibaba, &format!("{header}{rows}")), (stats, jobs));
 
     let error = error(Format::Alibaba, "j,t,1e7,Terminated,1,2,1,1,1e7,T4\n");
-    assert!(
-        matches!(
-            error,
-            TraceError::BadValue {
-                line: 1,
-                field: "plan_gpu",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, TraceError::BadValue { line: 1, field: "plan_gpu", .. }), "{error}");
 }
 
 #[test]
@@ -294,17 +198,8 @@ fn alibaba_pods() {
         p2,1,1,0,0,,BE,Running,10,40,15\n\
         p3,1,1,1,1000,,BE,Pending,10,40,\n";
     let (stats, jobs) = read_text(Format::Alibaba, text);
-    assert_eq!(
-        jobs,
-        [
-            job("p0", None, 0.0, 90.0, 1),
-            job("p1", None, 10.0, 25.0, 8)
-        ]
-    );
-    assert_eq!(
-        stats.skipped,
-        [(SkipReason::NoGpus, 1), (SkipReason::NeverRan, 1)]
-    );
+    assert_eq!(jobs, [job("p0", None, 0.0, 90.0, 1), job("p1", None, 10.0, 25.0, 8)]);
+    assert_eq!(stats.skipped, [(SkipReason::NoGpus, 1), (SkipReason::NeverRan, 1)]);
 }
 
 #[test]
@@ -319,13 +214,7 @@ fn sacct_text() {
         6|f|bob|1970-01-01T00:00:06|1970-01-01T00:01:00|1970-01-01T00:02:00|60|COMPLETED|cpu=8|2\n\
         7|g|bob|Unknown|1970-01-01T00:01:00|1970-01-01T00:02:00|60|COMPLETED|gres/gpu=8|2\n";
     let (stats, jobs) = read_text(Format::Sacct, text);
-    assert_eq!(
-        jobs,
-        [
-            job("1", Some("ann"), 5.0, 60.0, 2),
-            job("2_7", Some("bob"), 6.0, 60.0, 4)
-        ]
-    );
+    assert_eq!(jobs, [job("1", Some("ann"), 5.0, 60.0, 2), job("2_7", Some("bob"), 6.0, 60.0, 4)]);
     let skipped = [
         (SkipReason::NoGpus, 1),
         (SkipReason::NeverRan, 2),
@@ -333,14 +222,7 @@ fn sacct_text() {
         (SkipReason::JobStep, 1),
         (SkipReason::NoSubmitTime, 1),
     ];
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 8,
-            jobs: 2,
-            skipped: skipped.into()
-        }
-    );
+    assert_eq!(stats, ReadStats { rows: 8, jobs: 2, skipped: skipped.into() });
 }
 
 #[test]
@@ -348,20 +230,14 @@ fn sacct_text_with_other_columns() {
     // GRES is per node; a trailing bar is what `sacct -p` adds.
     let text = "JobIDRaw|Submit|State|Elapsed|AllocGRES|NNodes|\n\
         9|1970-01-01T00:00:00|TIMEOUT|1-00:00:01|gpu:a100:4|3|\n";
-    assert_eq!(
-        read_text(Format::Sacct, text).1,
-        [job("9", None, 0.0, 86_401.0, 12)]
-    );
+    assert_eq!(read_text(Format::Sacct, text).1, [job("9", None, 0.0, 86_401.0, 12)]);
     let text = "JobID|Submit|State|Start|End|ReqTRES\n\
         9|1970-01-01T00:00:00|FAILED|1970-01-01T00:00:01|1970-01-01T00:00:03|gres/gpu=1\n\
         10|1970-01-01T00:00:00|FAILED|1970-01-01T00:00:01|Unknown|gres/gpu=1\n\
         11|1970-01-01T00:00:00|FAILED|1970-01-01T00:00:01|1970-01-01T00:00:00|gres/gpu=1\n";
     let (stats, jobs) = read_text(Format::Sacct, text);
     assert_eq!(jobs, [job("9", None, 0.0, 2.0, 1)]);
-    let skipped = [
-        (SkipReason::NotFinished, 1),
-        (SkipReason::EndsBeforeStart, 1),
-    ];
+    let skipped = [(SkipReason::NotFinished, 1), (SkipReason::EndsBeforeStart, 1)];
     assert_eq!(stats.skipped, skipped);
 }
 
@@ -371,14 +247,8 @@ fn sacct_text_without_a_needed_column_says_what_to_run() {
         ("Submit|State|Elapsed|AllocTRES", "JobID or JobIDRaw"),
         ("JobID|State|Elapsed|AllocTRES", "Submit"),
         ("JobID|Submit|Elapsed|AllocTRES", "State"),
-        (
-            "JobID|Submit|State|Start|AllocTRES",
-            "ElapsedRaw, Elapsed, or Start and End",
-        ),
-        (
-            "JobID|Submit|State|Elapsed",
-            "AllocTRES, ReqTRES, AllocGRES or ReqGRES",
-        ),
+        ("JobID|Submit|State|Start|AllocTRES", "ElapsedRaw, Elapsed, or Start and End"),
+        ("JobID|Submit|State|Elapsed", "AllocTRES, ReqTRES, AllocGRES or ReqGRES"),
         ("JobID|Submit|State|Elapsed|AllocGRES", "NNodes"),
     ] {
         let error = error(Format::Sacct, header);
@@ -419,26 +289,10 @@ fn sacct_json_of_all_versions() {
        "tres": {"allocated": [{"type": "cpu", "name": "", "count": 8}]}}
     ], "warnings": [], "errors": []}"#;
     let (stats, jobs) = read_text(Format::Sacct, text);
-    assert_eq!(
-        jobs,
-        [
-            job("1", Some("ann"), 5.0, 60.0, 2),
-            job("2_7", Some("bob"), 6.0, 5.0, 3)
-        ]
-    );
-    let skipped = [
-        (SkipReason::NoGpus, 1),
-        (SkipReason::NeverRan, 2),
-        (SkipReason::NotFinished, 1),
-    ];
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 6,
-            jobs: 2,
-            skipped: skipped.into()
-        }
-    );
+    assert_eq!(jobs, [job("1", Some("ann"), 5.0, 60.0, 2), job("2_7", Some("bob"), 6.0, 5.0, 3)]);
+    let skipped =
+        [(SkipReason::NoGpus, 1), (SkipReason::NeverRan, 2), (SkipReason::NotFinished, 1)];
+    assert_eq!(stats, ReadStats { rows: 6, jobs: 2, skipped: skipped.into() });
 }
 
 #[test]
@@ -451,33 +305,17 @@ fn sacct_json_that_is_no_list_of_jobs_is_an_error() {
     let failed = error(Format::Sacct, r#"{"errors": ["no"], "jobs": []}"#);
     assert!(matches!(failed, TraceError::SacctFailed { .. }), "{failed}");
     let missing = error(Format::Sacct, r#"{"meta": {}, "nodes": []}"#);
-    assert!(
-        matches!(missing, TraceError::MissingColumn { column: "jobs", .. }),
-        "{missing}"
-    );
+    assert!(matches!(missing, TraceError::MissingColumn { column: "jobs", .. }), "{missing}");
     assert!(missing.to_string().contains("meta, nodes"), "{missing}");
-    assert!(matches!(
-        error(Format::Sacct, r#"{"jobs": []}"#),
-        TraceError::Empty { .. }
-    ));
+    assert!(matches!(error(Format::Sacct, r#"{"jobs": []}"#), TraceError::Empty { .. }));
     let negative = r#"{"jobs": [{"job_id": 1, "state": "FAILED",
         "time": {"submission": 5, "start": 9, "elapsed": -1}}]}"#;
     let negative = error(Format::Sacct, negative);
     assert!(
-        matches!(
-            negative,
-            TraceError::BadValue {
-                line: 2,
-                field: "time.elapsed",
-                ..
-            }
-        ),
+        matches!(negative, TraceError::BadValue { line: 2, field: "time.elapsed", .. }),
         "{negative}"
     );
-    let shape = error(
-        Format::Sacct,
-        r#"{"jobs": [{"job_id": "x", "state": "FAILED"}]}"#,
-    );
+    let shape = error(Format::Sacct, r#"{"jobs": [{"job_id": "x", "state": "FAILED"}]}"#);
     assert!(matches!(shape, TraceError::Json { .. }), "{shape}");
     assert!(shape.to_string().contains("expected a number"), "{shape}");
 }
@@ -496,17 +334,11 @@ fn values_that_make_no_sense_are_refused() {
         ",1,1,1,a",
     ] {
         let error = error(Format::Philly, &format!("{PHILLY}{row}\n"));
-        assert!(
-            matches!(error, TraceError::BadValue { line: 2, .. }),
-            "{row}: {error}"
-        );
+        assert!(matches!(error, TraceError::BadValue { line: 2, .. }), "{row}: {error}");
     }
     let long = format!("{PHILLY}\u{1b}[2J{},1,1,1,a\n", "x".repeat(1000));
     let text = error(Format::Philly, &long).to_string();
-    assert!(
-        text.len() < 250 && text.contains("\\u{1b}[2J") && text.contains('…'),
-        "{text}"
-    );
+    assert!(text.len() < 250 && text.contains("\\u{1b}[2J") && text.contains('…'), "{text}");
 }
 
 #[test]
@@ -516,18 +348,9 @@ fn files_without_jobs_are_errors() {
             assert!(matches!(error(format, text), TraceError::Empty { .. }));
         }
     }
-    assert!(matches!(
-        error(Format::Philly, PHILLY),
-        TraceError::Empty { .. }
-    ));
-    assert!(matches!(
-        error(Format::Philly, "[]"),
-        TraceError::Empty { .. }
-    ));
-    let error = error(
-        Format::Philly,
-        &format!("{PHILLY}1970-01-01 00:00:00,1,0,0,a\n"),
-    );
+    assert!(matches!(error(Format::Philly, PHILLY), TraceError::Empty { .. }));
+    assert!(matches!(error(Format::Philly, "[]"), TraceError::Empty { .. }));
+    let error = error(Format::Philly, &format!("{PHILLY}1970-01-01 00:00:00,1,0,0,a\n"));
     assert_eq!(
         error.to_string(),
         "t.csv: none of its 1 rows is a finished GPU job (1 asks for no GPU); check what was exported"
@@ -540,14 +363,8 @@ fn a_missing_column_lists_what_is_there() {
     let expected =
         "t.csv: no column `job_id`; found \"timestamp, duration, num_gpus, gpu_time, cluster\"";
     assert!(text.starts_with(expected), "{text}");
-    for (format, text) in [
-        (Format::Alibaba, "a,b,c\n1,2,3\n"),
-        (Format::Elasticflow, "a\n"),
-    ] {
-        assert!(matches!(
-            error(format, text),
-            TraceError::MissingColumn { .. }
-        ));
+    for (format, text) in [(Format::Alibaba, "a,b,c\n1,2,3\n"), (Format::Elasticflow, "a\n")] {
+        assert!(matches!(error(format, text), TraceError::MissingColumn { .. }));
     }
 }
 
@@ -555,17 +372,7 @@ fn a_missing_column_lists_what_is_there() {
 fn rows_with_too_few_or_too_many_fields_are_errors() {
     for row in ["1970-01-01 00:00:00,1,1,1", "1970-01-01 00:00:00,1,1,1,a,b"] {
         let error = error(Format::Philly, &format!("{PHILLY}{row}\n"));
-        assert!(
-            matches!(
-                error,
-                TraceError::FieldCount {
-                    line: 2,
-                    expected: 5,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, TraceError::FieldCount { line: 2, expected: 5, .. }), "{error}");
     }
 }
 
@@ -574,29 +381,16 @@ fn text_that_is_not_utf8_is_an_error_with_a_line() {
     let mut table = PHILLY.as_bytes().to_vec();
     table.extend_from_slice(b"1970-01-01 00:00:00,1,1,1,\xff\n");
     let error = read_bytes(Format::Philly, &table).unwrap_err();
-    assert!(
-        matches!(error, TraceError::NotUtf8 { line: 2, .. }),
-        "{error}"
-    );
-    for json in [
-        &b"[\n\n\"\xff\"]"[..],
-        b"[\n\n\"\xc3",
-        b"[\n\n\"\xe2\x82x\"]",
-    ] {
+    assert!(matches!(error, TraceError::NotUtf8 { line: 2, .. }), "{error}");
+    for json in [&b"[\n\n\"\xff\"]"[..], b"[\n\n\"\xc3", b"[\n\n\"\xe2\x82x\"]"] {
         for chunk in [1, 2, 1000] {
             let error =
                 read_from(Chunks(json, chunk), "t", Format::Philly, &mut |_| ()).unwrap_err();
-            assert!(
-                matches!(error, TraceError::NotUtf8 { line: 3, .. }),
-                "{error}"
-            );
+            assert!(matches!(error, TraceError::NotUtf8 { line: 3, .. }), "{error}");
         }
     }
     let error = read_bytes(Format::Sacct, b"\xff\xfeJ\0o\0b\0").unwrap_err();
-    assert!(
-        matches!(error, TraceError::NotUtf8 { line: 1, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, TraceError::NotUtf8 { line: 1, .. }), "{error}");
 }
 
 /// Gives its bytes a few at a time.
@@ -652,37 +446,19 @@ impl Read for &mut Endless {
 fn what_never_ends_fails_before_it_is_read() {
     let endless = |start: &str, fill| {
         let start = start.as_bytes().to_vec();
-        Endless {
-            start,
-            fill,
-            left: 200_000_000,
-            given: 0,
-        }
+        Endless { start, fill, left: 200_000_000, given: 0 }
     };
     for format in Format::ALL {
         let mut input = endless("", b'x');
         let error = read_from(&mut input, "t", format, &mut |_| ()).unwrap_err();
-        assert!(matches!(
-            error,
-            TraceError::LineTooLong {
-                line: 1,
-                limit: 1_048_576,
-                ..
-            }
-        ));
+        assert!(matches!(error, TraceError::LineTooLong { line: 1, limit: 1_048_576, .. }));
         assert!(input.given < 2 << 20, "{}", input.given);
     }
     // A quote that is not closed, over lines that are each short enough.
     let rows = "1970-01-01 00:00:00,1,1,1,a\n";
-    let text = format!(
-        "{PHILLY}{rows}1970-01-01 00:00:00,1,1,1,\"{}",
-        rows.repeat(100_000)
-    );
+    let text = format!("{PHILLY}{rows}1970-01-01 00:00:00,1,1,1,\"{}", rows.repeat(100_000));
     let error = error(Format::Philly, &text);
-    assert!(
-        matches!(error, TraceError::LineTooLong { line: 3, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, TraceError::LineTooLong { line: 3, .. }), "{error}");
 
     for (format, start) in [
         (Format::Philly, "[{\"jobid\": \""),
@@ -691,10 +467,7 @@ fn what_never_ends_fails_before_it_is_read() {
     ] {
         let mut input = endless(start, b'x');
         let error = read_from(&mut input, "t", format, &mut |_| ()).unwrap_err();
-        assert!(
-            matches!(error, TraceError::JobTooLong { line: 1, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, TraceError::JobTooLong { line: 1, .. }), "{error}");
         assert!(input.given < 32 << 20, "{}", input.given);
     }
     let mut input = endless("", b'[');
@@ -747,14 +520,7 @@ fn published_traces_are_read_whole() {
     };
     let traces = Path::new(&shared).join("data/traces");
     let stats = read(&traces.join("philly.csv"), Format::Philly, &mut |_| ()).unwrap();
-    assert_eq!(
-        stats,
-        ReadStats {
-            rows: 82_247,
-            jobs: 82_247,
-            skipped: vec![]
-        }
-    );
+    assert_eq!(stats, ReadStats { rows: 82_247, jobs: 82_247, skipped: vec![] });
     for (name, jobs) in [("01", 1595), ("02", 5778), ("03", 3011), ("05", 3629)] {
         let path = traces.join(format!("elasticflow/cluster{name}.csv"));
         let stats = read(&path, Format::Elasticflow, &mut |job| {

@@ -35,11 +35,7 @@ pub(crate) fn duration(text: &str) -> Result<Seconds, Expected> {
 /// As [`duration`], from a number.
 pub(crate) fn duration_number(seconds: f64) -> Result<Seconds, Expected> {
     // NaN is in no range.
-    if (0.0..=MOST_SECONDS).contains(&seconds) {
-        Ok(Seconds::new(seconds))
-    } else {
-        Err(DURATION)
-    }
+    if (0.0..=MOST_SECONDS).contains(&seconds) { Ok(Seconds::new(seconds)) } else { Err(DURATION) }
 }
 
 /// A point in time in seconds.
@@ -59,19 +55,14 @@ pub(crate) fn instant_number(seconds: f64) -> Result<Timestamp, Expected> {
 /// A point in time as a date and a time of day; UTC unless it says otherwise.
 pub(crate) fn date_time(text: &str) -> Result<Timestamp, Expected> {
     // The shortest is 2025-01-02T03:04; a bare date would silently become midnight.
-    let time = text
-        .get("2025-01-02".len()..)
-        .filter(|time| time.len() >= 6)
-        .ok_or(DATE_TIME)?;
+    let time = text.get("2025-01-02".len()..).filter(|time| time.len() >= 6).ok_or(DATE_TIME)?;
     if time.contains(['Z', 'z', '+', '-', '[']) {
         let instant: jiff::Timestamp = text.parse().map_err(|_| DATE_TIME)?;
         return Ok(Timestamp::from_seconds(instant.as_duration().as_secs_f64()));
     }
     let local: civil::DateTime = text.parse().map_err(|_| DATE_TIME)?;
     let epoch = civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-    Ok(Timestamp::from_seconds(
-        local.duration_since(epoch).as_secs_f64(),
-    ))
+    Ok(Timestamp::from_seconds(local.duration_since(epoch).as_secs_f64()))
 }
 
 /// How many of something. Traces that went through a data frame write 4 as 4.0.
@@ -92,11 +83,7 @@ pub(crate) fn count_number(number: f64) -> Result<u32, Expected> {
 pub(crate) fn amount(text: &str) -> Result<f64, Expected> {
     const AMOUNT: Expected = "a number, not negative";
     let number: f64 = text.parse().map_err(|_| AMOUNT)?;
-    if (0.0..=MOST_COUNT).contains(&number) {
-        Ok(number)
-    } else {
-        Err(AMOUNT)
-    }
+    if (0.0..=MOST_COUNT).contains(&number) { Ok(number) } else { Err(AMOUNT) }
 }
 
 /// SLURM's `[days-]hours:minutes:seconds`.
@@ -153,13 +140,9 @@ mod tests {
         assert_eq!(seconds("2025-01-02T03:04:05Z"), Ok(1_735_787_045.0));
         assert_eq!(seconds("2025-01-02T05:04:05+02:00"), Ok(1_735_787_045.0));
         assert_eq!(seconds("2025-01-02T05:04:05+0200"), Ok(1_735_787_045.0));
-        for bad in [
-            "",
-            "2025-01-02",
-            "2025-02-30 00:00:00",
-            "yesterday, at noon",
-            "ä".repeat(20).as_str(),
-        ] {
+        for bad in
+            ["", "2025-01-02", "2025-02-30 00:00:00", "yesterday, at noon", "ä".repeat(20).as_str()]
+        {
             assert_eq!(seconds(bad), Err(DATE_TIME), "{bad}");
         }
     }
@@ -170,17 +153,9 @@ mod tests {
         assert_eq!(seconds("00:00:00"), Ok(0.0));
         assert_eq!(seconds("1-02:03:04"), Ok(93_784.0));
         assert_eq!(seconds("100:00:01.500"), Ok(360_001.0));
-        for bad in [
-            "",
-            "1",
-            "1:2",
-            "00:60:00",
-            "00:00:60",
-            "-00:00:01",
-            "1-2-3:4:5",
-            "a:b:c",
-            "1:2:3:4",
-        ] {
+        for bad in
+            ["", "1", "1:2", "00:60:00", "00:00:60", "-00:00:01", "1-2-3:4:5", "a:b:c", "1:2:3:4"]
+        {
             assert_eq!(seconds(bad), Err(CLOCK), "{bad}");
         }
     }

@@ -8,11 +8,7 @@ use wattline_sim::simulation::{Outcome, Watch, simulate};
 /// Runs a policy with nobody watching.
 #[allow(dead_code, reason = "not every test is content with that")]
 pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
-    let watch = Watch {
-        seconds: &|| 0.0,
-        progress: &|_| {},
-        record: true,
-    };
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: true };
     simulate(instance, policy, &watch).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
@@ -20,9 +16,7 @@ pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
 #[allow(dead_code, reason = "not every test has scenarios")]
 pub(crate) fn instance(toml: &str) -> Instance {
     let scenario = Scenario::parse(toml, "test").unwrap_or_else(|error| panic!("{error}"));
-    scenario
-        .instance("test", None)
-        .unwrap_or_else(|error| panic!("{error}"))
+    scenario.instance("test", None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A file of the data that is not ours to commit; `None` (and a message) where it is not there.

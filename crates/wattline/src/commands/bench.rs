@@ -57,11 +57,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     let Command::Sim(args) = command;
     let instance = args.source.instance()?;
     let all = instance.jobs.len();
-    let sizes = if args.scaling {
-        vec![all / 8, all / 4, all / 2, all]
-    } else {
-        vec![all]
-    };
+    let sizes = if args.scaling { vec![all / 8, all / 4, all / 2, all] } else { vec![all] };
     let mut runs = Vec::new();
     for policy in &args.policies {
         for size in &sizes {
@@ -153,12 +149,6 @@ fn peak_memory_mb() -> f64 {
     status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|rest| {
-            rest.trim()
-                .trim_end_matches("kB")
-                .trim()
-                .parse::<f64>()
-                .ok()
-        })
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<f64>().ok())
         .map_or(0.0, |kilobytes| kilobytes / 1024.0)
 }

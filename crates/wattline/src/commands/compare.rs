@@ -18,11 +18,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// Policies, separated by commas; `wattline policies` lists them and their options
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "fifo,edf,priority,tiresias"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
     policies: Vec<String>,
     /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder
     #[arg(long, value_name = "DIR")]
@@ -97,11 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         output::json(&comparison)
     } else {
-        output::text(&format!(
-            "{}\n{}",
-            source::describe(&instance),
-            table(&outcomes)
-        ))
+        output::text(&format!("{}\n{}", source::describe(&instance), table(&outcomes)))
     }
 }
 
@@ -120,11 +112,7 @@ pub(crate) fn run_policies(
         let slot = rayon_index() % lasts.len();
         progress.advance(&lasts[slot], finished);
     };
-    let watch = Watch {
-        seconds: &seconds,
-        progress: &report,
-        record,
-    };
+    let watch = Watch { seconds: &seconds, progress: &report, record };
     let run = || experiment::compare(instance, policies, &watch);
     let outcomes = match threads {
         None => run(),
@@ -149,16 +137,9 @@ pub(crate) fn warn(outcomes: &[Outcome]) {
     for outcome in outcomes {
         let s = &outcome.summary;
         if s.finished < s.jobs {
-            let reason = outcome
-                .jobs
-                .iter()
-                .find(|job| job.end.is_none())
-                .map_or_else(String::new, |job| {
-                    format!(
-                        "; for example {}: {}",
-                        output::harmless(&job.job.name),
-                        job.reason
-                    )
+            let reason =
+                outcome.jobs.iter().find(|job| job.end.is_none()).map_or_else(String::new, |job| {
+                    format!("; for example {}: {}", output::harmless(&job.job.name), job.reason)
                 });
             output::note(&format!(
                 "warning: {}: {} of {} jobs never finish{reason}",
@@ -192,6 +173,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         "total EUR",
         "energy EUR",
         "tardiness EUR",
+        "carbon EUR",
         "kWh",
         "JCT mean",
         "JCT p99",
@@ -213,6 +195,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
                 format!("{:.2}", s.total_cost),
                 format!("{:.2}", s.energy_cost),
                 format!("{:.2}", s.tardiness_cost),
+                format!("{:.2}", s.carbon_cost),
                 format!("{:.1}", s.energy_kwh),
                 output::duration(s.jct_mean_s),
                 output::duration(s.jct_p99_s),

@@ -81,10 +81,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                     serde_json::json!({"schema": "wattline.scenarios/1", "scenarios": list});
                 return output::json(&value);
             }
-            let rows = rows
-                .into_iter()
-                .map(|(name, about)| vec![name.to_owned(), about])
-                .collect();
+            let rows = rows.into_iter().map(|(name, about)| vec![name.to_owned(), about]).collect();
             output::text(&output::table(&["scenario", "what it shows"], rows))
         }
     }

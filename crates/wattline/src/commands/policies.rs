@@ -32,13 +32,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     if args.json {
         let policies = entries.collect();
-        return output::json(&Listing {
-            schema: "wattline.policies/1",
-            policies,
-        });
+        return output::json(&Listing { schema: "wattline.policies/1", policies });
     }
-    let rows = entries
-        .map(|p| [p.name, p.about, p.options].map(str::to_owned).to_vec())
-        .collect();
+    let rows = entries.map(|p| [p.name, p.about, p.options].map(str::to_owned).to_vec()).collect();
     output::text(&output::table(&["policy", "what it does", "options"], rows))
 }

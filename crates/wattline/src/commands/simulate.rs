@@ -72,11 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             jobs: rows,
         });
     }
-    let shown = if args.all {
-        rows.len()
-    } else {
-        rows.len().min(40)
-    };
+    let shown = if args.all { rows.len() } else { rows.len().min(40) };
     let header = [
         "job", "workload", "GPUs", "waited", "ran", "JCT", "late", "restarts", "kWh", "EUR", "why",
     ];
@@ -106,10 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         compare::table(&outcomes)
     );
     if shown < rows.len() {
-        text += &format!(
-            "{shown} of {} jobs shown; --all shows the others\n",
-            rows.len()
-        );
+        text += &format!("{shown} of {} jobs shown; --all shows the others\n", rows.len());
     }
     output::text(&text)
 }
@@ -138,10 +131,7 @@ pub(crate) fn write_results(
     write("report.html", report::render(&input).as_bytes())?;
     write("results.json", &serde_json::to_vec_pretty(comparison)?)?;
     for outcome in outcomes {
-        let name = format!(
-            "jobs-{}.csv",
-            outcome.summary.policy.replace(['/', '+', '='], "-")
-        );
+        let name = format!("jobs-{}.csv", outcome.summary.policy.replace(['/', '+', '='], "-"));
         let mut bytes = BufWriter::new(Vec::new());
         report::write_jobs(&report::job_rows(instance, outcome), &mut bytes)
             .map_err(|error| Failure::Failed(error.into()))?;

@@ -55,11 +55,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Describe {
-            trace,
-            format,
-            json,
-        } => {
+        Command::Describe { trace, format, json } => {
             let description = describe::describe(trace, *format).map_err(Failure::input)?;
             if *json {
                 return output::json(&description);
@@ -70,10 +66,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 ["jobs".to_owned(), d.jobs.to_string()].to_vec(),
             ];
             for skipped in &d.skipped {
-                rows.push(vec![
-                    format!("left out: {}", skipped.reason),
-                    skipped.rows.to_string(),
-                ]);
+                rows.push(vec![format!("left out: {}", skipped.reason), skipped.rows.to_string()]);
             }
             let pairs = [
                 ("users", d.users.to_string()),
@@ -87,10 +80,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             ];
             rows.extend(pairs.map(|(k, v)| vec![k.to_owned(), v]));
             for bin in &d.gpus {
-                rows.push(vec![
-                    format!("jobs with {} GPUs", bin.gpus),
-                    bin.jobs.to_string(),
-                ]);
+                rows.push(vec![format!("jobs with {} GPUs", bin.gpus), bin.jobs.to_string()]);
             }
             for model in &d.models {
                 let name = output::harmless(&model.model);
@@ -98,23 +88,12 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             }
             output::text(&output::table(&["what", "figure"], rows))
         }
-        Command::Convert {
-            trace,
-            format,
-            to,
-            out,
-        } => {
+        Command::Convert { trace, format, to, out } => {
             let mut jobs = Vec::new();
             trace::read(trace, *format, &mut |job| jobs.push(job)).map_err(Failure::input)?;
-            with_output(out.as_deref(), |to_file| {
-                write_trace::write(&jobs, *to, to_file)
-            })
+            with_output(out.as_deref(), |to_file| write_trace::write(&jobs, *to, to_file))
         }
-        Command::Generate {
-            scenario,
-            seed,
-            out,
-        } => {
+        Command::Generate { scenario, seed, out } => {
             let (scenario, file) = read_scenario(scenario)?;
             let instance = scenario.instance(&file, *seed).map_err(Failure::input)?;
             let jobs = write_trace::from_instance(&instance);

@@ -37,9 +37,6 @@ pub(crate) fn refused(args: &[&str], parts: &[&str]) {
     assert!(!errors.contains("panicked"), "{args:?}: {errors}");
     assert_eq!(errors.matches("error:").count(), 1, "{args:?}: {errors}");
     for part in parts {
-        assert!(
-            errors.contains(part),
-            "{args:?}: '{errors}' does not say '{part}'"
-        );
+        assert!(errors.contains(part), "{args:?}: '{errors}' does not say '{part}'");
     }
 }
