@@ -111,7 +111,7 @@ fn among_equally_weighty_jobs_the_last_started_stops_first() {
 fn a_lost_node_cannot_be_put_to_sleep_and_still_counts() {
     let mut bench = three_jobs();
     bench.hear(Event::NodeLost(NodeId(2)));
-    let lost = BASE + 4.0 * FULL;
+    let lost = bench.state().cluster().most_power(NodeId(2)).get();
     let plan = shed_to(&bench, lost + 2.0 * SLEEP);
     assert_eq!(in_short(&plan), (vec![0, 1, 2], vec![], vec![0, 1]));
 }

@@ -219,10 +219,10 @@ fn a_job_is_asked_again_when_another_has_taken_the_place_it_could_not_afford() {
 #[test]
 fn tiresias_offers_what_is_left_over_to_those_who_found_no_room_before() {
     let late = |gpus| Job { submit: at(500.0), ..rigid(gpus) };
-    let first = Job { work: Work(1e5), ..rigid(4) };
-    // The first job alone takes all the watts. Were it gone, the second would be too dear where it
-    // fits best; after the third has started there, all three have room.
-    let scenario = dear_and_cheap(vec![first, late(4), late(1)], 718.0);
+    let first = Job { work: Work(1e5), ..rigid(2) };
+    // The first job takes all the watts. Were it gone, the second would still be too dear where it
+    // fits best; once the third has started there, it goes to the other node.
+    let scenario = dear_and_cheap(vec![first, late(4), late(1)], 439.0);
     let watch = Watch { idempotence: true, scratch: true, ..Watch::default() };
     run(&scenario, "tiresias+queues=100", watch).unwrap();
 }
@@ -310,6 +310,19 @@ fn watts_of_a_node_that_goes_to_sleep_are_used_at_once() {
     scenario.config.debounce = Seconds::ZERO;
     let watch = Watch { idempotence: true, ..EVERYTHING };
     run(&scenario, "fifo+sleep=5min", watch).unwrap();
+}
+
+#[test]
+fn an_idle_node_sleeps_after_the_time_given_and_wakes_for_a_job() {
+    let slept = |spec: &str, second: f64| {
+        let jobs = vec![rigid(1), Job { submit: at(second), ..rigid(1) }];
+        let ran = run(&scenario(&[(0, 1), (0, 1)], jobs, None), spec, Watch::default()).unwrap();
+        assert_eq!(ran.finished, 2);
+        ["Sleep", "Wake"].map(|kind| ran.seen.get(kind).copied().unwrap_or(0))
+    };
+    assert_eq!(slept("fifo+sleep=5min", 299.0), [0, 0], "not idle for long enough");
+    assert_eq!(slept("fifo+sleep=5min", 301.0), [1, 1]);
+    assert_eq!(slept("fifo", 301.0), [0, 0]);
 }
 
 /// Every node that any of the job's choices needed was kept awake, so that no choice fitted.

@@ -67,16 +67,25 @@ pub enum MeasuredError {
 
 /// One row of a measurement file.
 #[derive(Clone, Debug, Deserialize)]
-struct Row {
-    workload: Box<str>,
-    gpu: Box<str>,
-    nodes: u32,
-    gpus: u32,
-    global_batch: f64,
-    power_limit_w: Option<f64>,
-    samples: f64,
-    seconds: f64,
-    power_w: Option<f64>,
+pub struct Row {
+    /// What was trained.
+    pub workload: Box<str>,
+    /// On which kind of GPU.
+    pub gpu: Box<str>,
+    /// On how many nodes.
+    pub nodes: u32,
+    /// On how many GPUs.
+    pub gpus: u32,
+    /// With which global batch.
+    pub global_batch: f64,
+    /// Under which limit; empty: the card's default.
+    pub power_limit_w: Option<f64>,
+    /// How many samples.
+    pub samples: f64,
+    /// Took so long.
+    pub seconds: f64,
+    /// And each GPU drew so much on average; empty: not measured.
+    pub power_w: Option<f64>,
 }
 
 /// All measurements of a file, by workload and GPU type.
@@ -102,44 +111,52 @@ struct LogStep {
     power: Option<f64>,
 }
 
+/// Reads the rows of a measurement file.
+///
+/// # Errors
+/// Names the file, the line and the field.
+pub fn read_rows(input: impl Read, file: &str) -> Result<Vec<Row>, MeasuredError> {
+    let input = ShortLines { input, line: 1, length: 0, too_long: None };
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+    let headers = reader.headers().cloned().map_err(|source| {
+        explain(source, file, &csv::StringRecord::new(), reader.get_ref().too_long)
+    })?;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut records = reader.deserialize::<Row>();
+    loop {
+        let line = records.reader().position().line();
+        let Some(row) = records.next() else { break };
+        let too_long = records.reader().get_ref().too_long;
+        let row = row.map_err(|source| explain(source, file, &headers, too_long))?;
+        let required = [
+            ("gpus", f64::from(row.gpus)),
+            ("nodes", f64::from(row.nodes)),
+            ("global_batch", row.global_batch),
+            ("samples", row.samples),
+            ("seconds", row.seconds),
+            ("power_limit_w", row.power_limit_w.unwrap_or(1.0)),
+            ("power_w", row.power_w.unwrap_or(1.0)),
+        ];
+        for (field, value) in required {
+            if !value.is_finite() || value <= 0.0 {
+                return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
+            }
+        }
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        return Err(MeasuredError::Empty { file: file.to_owned() });
+    }
+    Ok(rows)
+}
+
 impl Measured {
     /// Reads a file.
     ///
     /// # Errors
     /// Names the file, the line and the field.
     pub fn read(input: impl Read, file: &str) -> Result<Self, MeasuredError> {
-        let input = ShortLines { input, line: 1, length: 0, too_long: None };
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let headers = reader.headers().cloned().map_err(|source| {
-            explain(source, file, &csv::StringRecord::new(), reader.get_ref().too_long)
-        })?;
-        let mut rows: Vec<Row> = Vec::new();
-        let mut records = reader.deserialize::<Row>();
-        loop {
-            let line = records.reader().position().line();
-            let Some(row) = records.next() else { break };
-            let too_long = records.reader().get_ref().too_long;
-            let row = row.map_err(|source| explain(source, file, &headers, too_long))?;
-            let required = [
-                ("gpus", f64::from(row.gpus)),
-                ("nodes", f64::from(row.nodes)),
-                ("global_batch", row.global_batch),
-                ("samples", row.samples),
-                ("seconds", row.seconds),
-                ("power_limit_w", row.power_limit_w.unwrap_or(1.0)),
-                ("power_w", row.power_w.unwrap_or(1.0)),
-            ];
-            for (field, value) in required {
-                if !value.is_finite() || value <= 0.0 {
-                    return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
-                }
-            }
-            rows.push(row);
-        }
-        if rows.is_empty() {
-            return Err(MeasuredError::Empty { file: file.to_owned() });
-        }
-        Ok(Self::from_rows(rows))
+        read_rows(input, file).map(Self::from_rows)
     }
 
     fn from_rows(rows: Vec<Row>) -> Self {

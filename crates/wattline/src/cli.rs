@@ -25,6 +25,9 @@ pub(crate) enum Command {
     /// Measure Wattline's own speed
     #[command(subcommand)]
     Bench(commands::bench::Command),
+    /// Evaluate predictions of time and power
+    #[command(subcommand)]
+    Predict(commands::predict::Command),
     /// List policies and their options
     Policies(commands::policies::Args),
     /// Show or check a scenario with all its defaults

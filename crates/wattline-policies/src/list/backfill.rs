@@ -14,7 +14,7 @@ use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
 use wattline_core::time::Timestamp;
-use wattline_core::units::Seconds;
+use wattline_core::units::{Seconds, Watts};
 
 /// However little is left to do, a job holds its GPUs for a moment: time that nothing takes
 /// would be free on a full node.
@@ -28,14 +28,24 @@ impl ListPolicy {
         view: &ClusterView<'_>,
         draft: &mut Draft<'_, '_>,
         depth: usize,
+        raised: &[(JobId, Watts)],
     ) {
-        let mut started = Vec::new();
+        // Jobs that this plan changes, as it has them. One that does not run yet ends when its new
+        // limit lets it.
+        let mut changed: Vec<(JobId, Placement)> = raised
+            .iter()
+            .filter_map(|(id, limit)| {
+                let mut placement = view.state.job(*id).planned.clone()?;
+                placement.configuration.power_limit = *limit;
+                Some((*id, placement))
+            })
+            .collect();
         loop {
-            let before = started.len();
-            self.walk(view, draft, depth, &mut started);
-            if started.len() == before {
+            let before = changed.len();
+            self.walk(view, draft, depth, &mut changed);
+            if changed.len() == before {
                 let Some(one) = self.start_one_at_any_limit(view, draft) else { return };
-                started.push(one);
+                changed.push(one);
             }
         }
     }
@@ -45,7 +55,7 @@ impl ListPolicy {
         view: &ClusterView<'_>,
         draft: &mut Draft<'_, '_>,
         depth: usize,
-        started: &mut Vec<(JobId, Placement)>,
+        changed: &mut Vec<(JobId, Placement)>,
     ) {
         // One that cannot run at all needs no reservation and must not take another's.
         let can_run = |id: &JobId| can_run(view, view.state.job(*id));
@@ -54,7 +64,7 @@ impl ListPolicy {
             return;
         }
         let cluster = view.state.cluster();
-        let mut timeline = Timeline::new(view, &self.free, started);
+        let mut timeline = Timeline::new(view, &self.free, changed);
         let mut someone_waits = false;
         for id in order {
             let job = view.state.job(id);
@@ -75,7 +85,7 @@ impl ListPolicy {
                 let reason = if someone_waits { Reason::Backfilled } else { choice.reason };
                 let placement = self.start(draft, id, Choice { reason, ..choice }, place);
                 timeline.reserve(&counts(&placement), view.now, ends(view, id, &placement));
-                started.push((id, placement));
+                changed.push((id, placement));
             } else {
                 let later = tried.iter().filter_map(|choice| {
                     let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
@@ -106,18 +116,20 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// With the jobs that are planned, and those that are `started` by the plan in the making.
-    fn new(view: &ClusterView<'_>, free: &FreeGpus, started: &[(JobId, Placement)]) -> Self {
+    /// With the jobs that are planned, and those that are `changed` by the plan in the making.
+    fn new(view: &ClusterView<'_>, free: &FreeGpus, changed: &[(JobId, Placement)]) -> Self {
         let cluster = view.state.cluster();
         let mut ended: Vec<Vec<(Timestamp, u32)>> = vec![Vec::new(); cluster.nodes().len()];
         for node in cluster.node_ids() {
             for resident in view.state.node(node).planned.iter() {
-                let Some(placement) = &view.state.job(resident.job).planned else { continue };
+                let planned = &view.state.job(resident.job).planned;
+                let is_changed = changed.iter().any(|(job, _)| *job == resident.job);
+                let Some(placement) = planned.as_ref().filter(|_| !is_changed) else { continue };
                 let end = ends(view, resident.job, placement);
                 ended[node.index()].push((end, resident.mask.count_ones()));
             }
         }
-        for (job, placement) in started {
+        for (job, placement) in changed {
             for (node, gpus) in counts(placement) {
                 ended[node.index()].push((ends(view, *job, placement), gpus));
             }

@@ -281,9 +281,9 @@ impl Policy for ListPolicy {
         // First of all, so that the watts it frees can be used at once.
         self.put_to_sleep(view, &mut draft);
         let planned = |id: JobId| view.state.job(id).planned.as_ref();
-        raise_limits(view, &mut draft, &mut self.capped, planned);
+        let raised = raise_limits(view, &mut draft, &mut self.capped, planned);
         if let Some(depth) = self.options.backfill {
-            self.backfill(view, &mut draft, depth);
+            self.backfill(view, &mut draft, depth, &raised);
         } else {
             self.start_jobs(view, &mut draft);
         }

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod man;
 pub(crate) mod policies;
+pub(crate) mod predict;
 pub(crate) mod simulate;
 pub(crate) mod trace;
 
@@ -20,6 +21,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Trace(command) => trace::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Policies(args) => policies::run(&args),
+        Command::Predict(command) => predict::run(&command),
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -1,0 +1,17 @@
+//! Measurements in, models out: what a configuration will take in time and power.
+//!
+//! [`model::Model`] is one workload on one kind of GPU; [`choose::choose`] says which configurations
+//! to measure first; [`baseline`] is what the model must beat.
+//!
+//! **Invariants.** Pure: no clock, file or randomness. The same readings in any order give the same
+//! model. Predictions are positive and finite everywhere, and time never rises with the power
+//! limit. Nothing of the world is known here but what was measured.
+
+pub mod baseline;
+pub mod choose;
+pub mod evaluate;
+mod features;
+pub mod model;
+mod process;
+pub mod reading;
+mod step;
