@@ -15,9 +15,9 @@ use wattline_core::units::{Joules, Seconds, Watts};
 const PLAIN_VARIANCE: f64 = 1.5;
 /// Half of 90 % of a normal distribution, in standard deviations.
 const NINETY_PER_CENT: f64 = 1.645;
-/// Limits, in eighths of an octave around the highest known one, between which time is made to
+/// Limits, in quarters of an octave around the highest known one, between which time is made to
 /// fall with the limit.
-const LADDER: std::ops::RangeInclusive<i32> = -16..=8;
+const LADDER: std::ops::RangeInclusive<i32> = -8..=4;
 
 const TIME: usize = 0;
 const POWER: usize = 1;
@@ -82,8 +82,8 @@ impl Model {
         let power = opinions(&readings, &scale, &unknowns, POWER);
         let highest = readings.iter().map(|r| r.point.limit.get()).fold(0.0, f64::max);
         let mut ladder: Vec<f64> = readings.iter().map(|r| r.point.limit.get().ln()).collect();
-        let eighth = std::f64::consts::LN_2 / 8.0;
-        ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * eighth));
+        let quarter = std::f64::consts::LN_2 / 4.0;
+        ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
         ladder.sort_by(f64::total_cmp);
         ladder.dedup();
         let readings = readings.len();

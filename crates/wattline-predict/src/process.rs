@@ -13,7 +13,8 @@ const NOISES: [f64; 5] = [0.007, 0.015, 0.03, 0.06, 0.12];
 /// Log-normal beliefs: median, and standard deviation of the logarithm.
 const LENGTH_BELIEF: (f64, f64) = (0.7, 0.7);
 const NOISE_BELIEF: (f64, f64) = (0.02, 0.7);
-/// Combinations with less than this share of the weight are dropped.
+/// The best combinations that are kept, as long as each has this share of the weight.
+const MOST_CELLS: usize = 16;
 const LEAST_WEIGHT: f64 = 1e-3;
 
 /// What amplitudes are thinkable.
@@ -101,17 +102,13 @@ impl Process {
             .map(|(evidence, cell)| Cell { weight: (evidence - most).exp() / total, ..cell })
             .filter(|cell| cell.weight >= LEAST_WEIGHT)
             .collect();
+        cells.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        cells.truncate(MOST_CELLS);
         let kept: f64 = cells.iter().map(|cell| cell.weight).sum();
         for cell in &mut cells {
             cell.weight /= kept;
         }
         Self { known, cells }
-    }
-
-    /// The mean alone, which is all that comparing configurations takes.
-    pub(crate) fn mean(&self, at: &Coordinates) -> f64 {
-        let distances: Vec<Coordinates> = self.known.iter().map(|k| squares(k, at)).collect();
-        self.cells.iter().map(|cell| cell.weight * cell.mean(&distances)).sum()
     }
 
     /// Mean and variance of a reading there, noise included.
@@ -131,12 +128,6 @@ impl Process {
 }
 
 impl Cell {
-    fn mean(&self, distances: &[Coordinates]) -> f64 {
-        let square = self.amplitude * self.amplitude;
-        let near = distances.iter().map(|d| kernel(d, &self.stiffness));
-        square * near.zip(self.pull.iter()).map(|(k, pull)| k * pull).sum::<f64>()
-    }
-
     fn covariances(&self, distances: &[Coordinates]) -> DVector<f64> {
         let square = self.amplitude * self.amplitude;
         let near = distances.iter().map(|d| square * kernel(d, &self.stiffness));
