@@ -2,7 +2,7 @@
 
 use crate::reading::Point;
 
-/// How many coordinates: batch per GPU, limit, GPUs, one node or several.
+/// How many coordinates: batch per GPU, limit, GPUs, and how much of the traffic leaves a node.
 pub(crate) const AXES: usize = 4;
 
 /// Coordinates of a configuration.
@@ -10,8 +10,8 @@ pub(crate) type Coordinates = [f64; AXES];
 
 fn logs(point: &Point) -> Coordinates {
     let gpus = f64::from(point.gpus);
-    let several = if point.nodes > 1 { 1.0 } else { 0.0 };
-    [(point.batch / gpus).ln(), point.limit.get().ln(), gpus.ln(), several]
+    let outside = 1.0 - 1.0 / f64::from(point.nodes.max(1));
+    [(point.batch / gpus).ln(), point.limit.get().ln(), gpus.ln(), outside]
 }
 
 /// Maps known configurations to the unit cube, others to its surroundings.

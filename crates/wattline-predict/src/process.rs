@@ -5,9 +5,9 @@
 use crate::features::{AXES, Coordinates, squares};
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-/// Length scales along the batch and the limit; along the GPU count; and one node or several.
+/// Length scales along the batch, the limit, the GPU count and the share of traffic between nodes.
 const LENGTHS: [&[f64]; AXES] =
-    [&[0.25, 0.5, 1.0, 2.0], &[0.25, 0.5, 1.0, 2.0], &[0.5, 1.5], &[1.0]];
+    [&[0.25, 0.5, 1.0, 2.0], &[0.25, 0.5, 1.0, 2.0], &[0.5, 1.5], &[0.25, 0.5, 1.0]];
 /// Standard deviations of the noise, in logarithms.
 const NOISES: [f64; 5] = [0.007, 0.015, 0.03, 0.06, 0.12];
 /// Log-normal beliefs: median, and standard deviation of the logarithm.
