@@ -20,6 +20,8 @@ pub enum ActionKind {
     Stop {
         /// Which.
         job: JobId,
+        /// The start whose run shall end: a later run is not meant.
+        run: ActionId,
     },
     /// Set the power limit of a running job's GPUs.
     Limit {

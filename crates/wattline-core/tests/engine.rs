@@ -162,16 +162,17 @@ fn work_that_is_not_a_number_is_refused_and_changes_nothing() {
     bench.settle(vec![runs(0, on(&[(0, 1)], FULL))], vec![]);
     let before = bench.everything();
     let job = JobId(0);
+    let run = bench.state().job(job).run.unwrap();
     for done in [f64::NAN, f64::INFINITY, -1.0] {
         let reports =
-            [Event::Stopped { job, done: Work(done) }, Event::Progress { job, done: Work(done) }];
+            [Event::Stopped { job, run, done: Work(done) }, Event::Progress { job, done: Work(done) }];
         for report in reports {
             let refused = bench.engine.handle(bench.now, report).unwrap_err();
             assert!(matches!(refused, EventError::Work { job: JobId(0), .. }), "{refused}");
             assert_eq!(bench.everything(), before);
         }
     }
-    bench.hear(Event::Stopped { job, done: Work(3.0) });
+    bench.hear(Event::Stopped { job, run, done: Work(3.0) });
     assert_eq!(bench.state().job(job).progress.done, Work(3.0));
 }
 
@@ -185,7 +186,7 @@ fn what_is_unknown_is_an_error_and_changes_nothing() {
     for event in [
         Event::Cancelled(job),
         Event::Started { job, action },
-        Event::Stopped { job, done },
+        Event::Stopped { job, run: action, done },
         Event::Finished(job),
         Event::Progress { job, done },
         Event::Limited { job, action },
@@ -213,7 +214,7 @@ fn reports_that_come_twice_or_for_a_job_that_waits_change_nothing() {
     bench.hear(started.clone());
     let before = bench.everything();
     bench.hear(started);
-    bench.hear(Event::Stopped { job: JobId(1), done: Work(5.0) });
+    bench.hear(Event::Stopped { job: JobId(1), run: action, done: Work(5.0) });
     bench.hear(Event::Limited { job: JobId(0), action });
     bench.hear(Event::NodeUp(NodeId(0)));
     assert_eq!(bench.everything(), before);
@@ -221,9 +222,25 @@ fn reports_that_come_twice_or_for_a_job_that_waits_change_nothing() {
     let before = bench.everything();
     bench.hear(Event::Finished(JobId(0)));
     bench.hear(Event::Cancelled(JobId(0)));
-    bench.hear(Event::Stopped { job: JobId(0), done: Work(5.0) });
+    bench.hear(Event::Stopped { job: JobId(0), run: action, done: Work(5.0) });
     assert_eq!(bench.everything(), before);
     assert_eq!(bench.state().unfinished(), 1);
+}
+
+/// The backend reports a stop, the job starts again, and the report comes a second time.
+#[test]
+fn a_stop_that_is_reported_twice_does_not_end_the_next_run() {
+    let mut bench = Bench::new(&[(0, 4)], 1, None);
+    let place = || runs(0, on(&[(0, 1)], FULL));
+    bench.settle(vec![place()], vec![]);
+    let job = JobId(0);
+    let run = bench.state().job(job).run.unwrap();
+    bench.settle(vec![waits(0)], vec![]);
+    bench.settle(vec![place()], vec![]);
+    let before = bench.everything();
+    bench.hear(Event::Stopped { job, run, done: Work(1.0) });
+    assert_eq!(bench.everything(), before);
+    assert_ne!(bench.state().job(job).run, Some(run));
 }
 
 #[test]

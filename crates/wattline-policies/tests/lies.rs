@@ -35,7 +35,7 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
     match kind {
         0 => Event::Cancelled(job),
         1 | 2 => Event::Started { job, action },
-        3 => Event::Stopped { job, done },
+        3 => Event::Stopped { job, run: action, done },
         4 => Event::Finished(job),
         5 => Event::Progress { job, done },
         6 => Event::Limited { job, action },

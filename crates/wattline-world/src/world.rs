@@ -94,6 +94,8 @@ struct WorldJob {
 
 /// A run of a job, with constant speed since `since`.
 struct Run {
+    /// The start it began with.
+    action: ActionId,
     placement: Placement,
     started: Timestamp,
     /// Work at `since`.
@@ -281,7 +283,7 @@ impl World {
         }
         match &action.kind {
             ActionKind::Start { job, placement } => self.start(now, *job, placement, action.id),
-            ActionKind::Stop { job } => self.stop(now, *job),
+            ActionKind::Stop { job, run } => self.stop(now, *job, *run),
             ActionKind::Limit { job, limit } => self.limit(now, *job, *limit, action.id),
             ActionKind::Wake { node } => self.wake(now, *node, action.id),
             ActionKind::Sleep { node } => self.sleep(now, *node, action.id),
@@ -315,6 +317,7 @@ impl World {
         let rate = WorkRate(speed.rate.0 * luck);
         let since = now + load;
         job.run = Some(Box::new(Run {
+            action,
             placement: placement.clone(),
             started: now,
             done: job.done,
@@ -354,11 +357,11 @@ impl World {
         }
     }
 
-    fn stop(&mut self, now: Timestamp, id: JobId) {
+    fn stop(&mut self, now: Timestamp, id: JobId, meant: ActionId) {
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
         // A job that ended in the meantime has been reported as ended.
-        let Some(run) = &mut job.run else { return };
+        let Some(run) = job.run.as_mut().filter(|run| run.action == meant) else { return };
         run.done = run.done_at(now, all);
         run.since = now;
         run.rate = WorkRate(0.0);
@@ -375,12 +378,11 @@ impl World {
 
     fn saved(&mut self, now: Timestamp, id: JobId) {
         let job = &mut self.jobs[id.index()];
-        if let Some(run) = &job.run {
-            job.done = run.done;
-        }
+        let Some(run) = &job.run else { return };
+        job.done = run.done;
+        let (run, done) = (run.action, run.done);
         self.leave(now, id);
-        let done = self.jobs[id.index()].done;
-        self.events.push_back(Event::Stopped { job: id, done });
+        self.events.push_back(Event::Stopped { job: id, run, done });
     }
 
     fn limit(&mut self, now: Timestamp, id: JobId, limit: Watts, action: ActionId) {
@@ -552,13 +554,12 @@ impl World {
         for job in lost {
             let all = self.jobs[job.index()].job.work;
             let state = &mut self.jobs[job.index()];
-            if let Some(run) = &mut state.run {
-                run.save_by_itself(now, all, self.config.checkpoint_every);
-                state.done = run.safe;
-            }
+            let Some(run) = &mut state.run else { continue };
+            run.save_by_itself(now, all, self.config.checkpoint_every);
+            state.done = run.safe;
+            let (run, done) = (run.action, run.safe);
             self.leave(now, job);
-            let done = self.jobs[job.index()].done;
-            self.events.push_back(Event::Stopped { job, done });
+            self.events.push_back(Event::Stopped { job, run, done });
         }
         self.become_power(now, id, NodePower::Down);
         self.events.push_back(Event::NodeLost(id));

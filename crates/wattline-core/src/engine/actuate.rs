@@ -73,7 +73,8 @@ impl Engine {
         if now < self.state.job(id).not_before {
             return;
         }
-        let action = self.emit(InFlight::Stop(id), ActionKind::Stop { job: id });
+        let Some(run) = self.state.job(id).run else { return };
+        let action = self.emit(InFlight::Stop(id), ActionKind::Stop { job: id, run });
         self.state.job_mut(id).phase = Phase::Stopping(action);
     }
 
@@ -89,7 +90,7 @@ impl Engine {
         let counted = self.state.counted_limit(id).unwrap_or(old);
         if new > counted {
             let held = held.clone();
-            if !self.fits(&held, counted, new, budget) {
+            if !self.fits(&held, Some(counted), new, budget) {
                 return;
             }
             self.state.count_limit(id, new);
@@ -106,20 +107,28 @@ impl Engine {
             node.power == NodePower::Up && node.held.mask() & share.mask == 0
         });
         let limit = planned.configuration.power_limit;
-        if now < job.not_before || !free || !self.fits(&planned, Watts::ZERO, limit, budget) {
+        if now < job.not_before || !free || !self.fits(&planned, None, limit, budget) {
             return;
         }
         let placement = planned.clone();
         self.state.hold(id, planned);
         let action = self.emit(InFlight::Start(id), ActionKind::Start { job: id, placement });
-        self.state.job_mut(id).phase = Phase::Starting(action);
+        let job = self.state.job_mut(id);
+        job.phase = Phase::Starting(action);
+        job.run = Some(action);
     }
 
     /// Whether the GPUs of a placement can go from one limit to another (from none, for a start)
     /// below the budget, next to everything that is still held.
-    fn fits(&self, placement: &Placement, from: Watts, to: Watts, budget: Option<Watts>) -> bool {
+    fn fits(
+        &self,
+        placement: &Placement,
+        from: Option<Watts>,
+        to: Watts,
+        budget: Option<Watts>,
+    ) -> bool {
         let Some(budget) = budget else { return true };
-        let starting = from == Watts::ZERO;
+        let (starting, from) = (from.is_none(), from.unwrap_or(Watts::ZERO));
         let mut committed = self.state.held_committed();
         for share in placement.allocation.shares() {
             let node = self.state.node(share.node);

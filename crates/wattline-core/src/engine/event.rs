@@ -30,6 +30,8 @@ pub enum Event {
     Stopped {
         /// Which.
         job: JobId,
+        /// The start whose run has ended: a report that comes twice must not end the next run.
+        run: ActionId,
         /// What is saved.
         done: Work,
     },

@@ -22,10 +22,10 @@ impl Engine {
                 self.known_job(job)?;
                 self.started(now, job, action);
             }
-            Event::Stopped { job, done } => {
+            Event::Stopped { job, run, done } => {
                 self.known_job(job)?;
                 sound(job, done)?;
-                self.stopped(now, job, done);
+                self.stopped(now, job, run, done);
             }
             Event::Finished(job) => {
                 self.known_job(job)?;
@@ -147,9 +147,9 @@ impl Engine {
         self.mark_job(id);
     }
 
-    fn stopped(&mut self, now: Timestamp, id: JobId, done: Work) {
+    fn stopped(&mut self, now: Timestamp, id: JobId, run: ActionId, done: Work) {
         let phase = self.state.job(id).phase;
-        if !matches!(phase, Phase::Starting(_) | Phase::Running | Phase::Stopping(_)) {
+        if self.state.job(id).run != Some(run) {
             return;
         }
         if let Phase::Starting(action) | Phase::Stopping(action) = phase {
@@ -191,6 +191,7 @@ impl Engine {
         }
         let job = self.state.job_mut(id);
         job.limit_unsure = false;
+        job.run = None;
         job.service_ends(now);
         job.progress = Progress { done, as_of: now, rate: WorkRate(0.0) };
         self.state.release(id);
@@ -316,6 +317,7 @@ impl Engine {
                 match about {
                     InFlight::Start(_) => {
                         self.state.release(id);
+                        self.state.job_mut(id).run = None;
                         self.state.job_mut(id).phase = Phase::Waiting;
                         if self.state.job(id).cancelled {
                             // It was only waited for because it might have started.

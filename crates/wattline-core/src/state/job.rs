@@ -49,6 +49,8 @@ pub struct JobState {
     pub planned: Option<Placement>,
     /// What it holds.
     pub held: Option<Placement>,
+    /// The start of the run it is in, if it is in one.
+    pub run: Option<ActionId>,
     /// How far it is.
     pub progress: Progress,
     /// When it first ran.
@@ -79,6 +81,7 @@ impl JobState {
             phase: Phase::Waiting,
             planned: None,
             held: None,
+            run: None,
             progress: Progress { done: Work::ZERO, as_of, rate: WorkRate(0.0) },
             first_start: None,
             restarts: 0,

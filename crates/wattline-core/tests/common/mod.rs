@@ -227,7 +227,9 @@ impl Bench {
 pub(crate) fn confirmation(action: &Action) -> Event {
     match &action.kind {
         ActionKind::Start { job, .. } => Event::Started { job: *job, action: action.id },
-        ActionKind::Stop { job } => Event::Stopped { job: *job, done: Work(1.0) },
+        ActionKind::Stop { job, run } => {
+            Event::Stopped { job: *job, run: *run, done: Work(1.0) }
+        }
         ActionKind::Limit { job, .. } => Event::Limited { job: *job, action: action.id },
         ActionKind::Wake { node } => Event::NodeUp(*node),
         ActionKind::Sleep { node } => Event::NodeAsleep(*node),
@@ -238,7 +240,7 @@ pub(crate) fn confirmation(action: &Action) -> Event {
 pub(crate) fn kinds(actions: &[Action]) -> Vec<String> {
     let kind = |action: &Action| match &action.kind {
         ActionKind::Start { job, .. } => format!("start {job}"),
-        ActionKind::Stop { job } => format!("stop {job}"),
+        ActionKind::Stop { job, .. } => format!("stop {job}"),
         ActionKind::Limit { job, limit } => format!("limit {job} {}", limit.get()),
         ActionKind::Wake { node } => format!("wake {node}"),
         ActionKind::Sleep { node } => format!("sleep {node}"),

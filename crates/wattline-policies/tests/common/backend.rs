@@ -19,6 +19,7 @@ use wattline_core::predictor::Predictor;
 use wattline_core::units::{Seconds, Watts};
 
 struct Run {
+    action: ActionId,
     placement: Placement,
     /// Work goes on from here.
     since: Timestamp,
@@ -133,7 +134,7 @@ impl Backend {
             {
                 self.set_limit(now, *job, *limit);
             }
-            let gone = matches!(&action.kind, ActionKind::Stop { job } if self.runs[job.index()].is_none());
+            let gone = matches!(&action.kind, ActionKind::Stop { job, .. } if self.runs[job.index()].is_none());
             if !gone {
                 self.tell(now, Event::Failed { action: action.id });
             }
@@ -141,7 +142,7 @@ impl Backend {
         }
         match &action.kind {
             ActionKind::Start { job, placement } => self.start(now, *job, placement, action.id),
-            ActionKind::Stop { job } => {
+            ActionKind::Stop { job, .. } => {
                 self.stop(now, *job);
                 Ok(())
             }
@@ -199,7 +200,7 @@ impl Backend {
         self.starts[id.index()] += 1;
         let done = self.saved[id.index()];
         let placement = placement.clone();
-        self.runs[id.index()] = Some(Run { placement, since: now + load, done, saving: false });
+        self.runs[id.index()] = Some(Run { action, placement, since: now + load, done, saving: false });
         self.foretell_end(id);
         self.tell(now, Event::Started { job: id, action });
         Ok(())
@@ -326,11 +327,11 @@ impl Backend {
         }
         for job in 0..self.runs.len() {
             let on_it = |run: &Run| run.placement.allocation.shares().any(|s| s.node == id);
-            if self.runs[job].as_ref().is_some_and(on_it) {
-                self.runs[job] = None;
+            if let Some(run) = self.runs[job].take_if(|run| on_it(run)) {
                 self.job_epochs[job] += 1;
                 let done = Work(self.saved[job]);
-                self.tell(now, Event::Stopped { job: JobId(job as u32), done });
+                let job = JobId(job as u32);
+                self.tell(now, Event::Stopped { job, run: run.action, done });
             }
         }
         self.become_power(id, NodePower::Down);
@@ -362,9 +363,9 @@ impl Backend {
                 Happening::Saved(id, epoch) if epoch == self.job_epochs[id.index()] => {
                     let done = self.done_at(now, id);
                     self.saved[id.index()] = done;
-                    self.runs[id.index()] = None;
+                    let Some(run) = self.runs[id.index()].take() else { continue };
                     self.job_epochs[id.index()] += 1;
-                    return Some(Event::Stopped { job: id, done: Work(done) });
+                    return Some(Event::Stopped { job: id, run: run.action, done: Work(done) });
                 }
                 Happening::Lowered(id, run, limit, action)
                     if run == self.starts[id.index()] && self.runs[id.index()].is_some() =>

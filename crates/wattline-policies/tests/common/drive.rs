@@ -288,8 +288,7 @@ impl<'a> Drive<'a> {
             if let Event::Started { job, action } = &event {
                 self.note_first_start(*job, Phase::Starting(*action));
             }
-            // A stop does not say of which run: the next run may have begun between the two.
-            if self.watch.twice && !matches!(event, Event::Stopped { .. }) {
+            if self.watch.twice {
                 self.step(event.clone())?;
                 let before = self.wanted();
                 let held = self.engine.state().held_committed();
