@@ -79,8 +79,7 @@ impl Model {
         }
         let mut readings = readings.to_vec();
         // Sums depend on their order in the last digit; readings come in any order.
-        readings
-            .sort_by(|a, b| key(a).total_cmp(&key(b)).then(a.per_sample.total_cmp(&b.per_sample)));
+        readings.sort_by(by_values);
         let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.point)));
         let (unknowns, covariance) = step::fit(&readings);
         let time = opinions(&readings, &scale, &unknowns, TIME)?;
@@ -161,13 +160,15 @@ impl Model {
     }
 }
 
-fn key(reading: &Reading) -> f64 {
-    let p = &reading.point;
-    // Any order will do, as long as it depends on the reading alone.
-    p.batch.ln()
-        + 31.0 * p.limit.get().ln()
-        + 997.0 * f64::from(p.gpus)
-        + 65_537.0 * f64::from(p.nodes)
+/// Any order will do, as long as only equal readings are equal in it.
+fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
+    let counts = |r: &Reading| (r.point.nodes, r.point.gpus);
+    let values = |r: &Reading| {
+        let power = r.power.map_or(0.0, |power| power.get());
+        [r.point.batch, r.point.limit.get(), r.per_sample.get(), power]
+    };
+    let by_value = values(a).into_iter().zip(values(b)).map(|(x, y)| x.total_cmp(&y));
+    by_value.fold(counts(a).cmp(&counts(b)), std::cmp::Ordering::then)
 }
 
 fn opinions(

@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Measure Wattline's own speed
     #[command(subcommand)]
     Bench(commands::bench::Command),
-    /// Evaluate predictions of time and power
+    /// Predict time and power from measurements
     #[command(subcommand)]
     Predict(commands::predict::Command),
     /// List policies and their options

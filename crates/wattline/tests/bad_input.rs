@@ -171,6 +171,28 @@ fn measurements_that_make_no_sense() {
     with("yours,h200,1,1,8,700,8,1,300\n", &["mine", "not known"]);
 }
 
+#[test]
+fn predictions_that_cannot_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.csv");
+    let header = "workload,gpu,nodes,gpus,global_batch,power_limit_w,samples,seconds,power_w\n";
+    let with = |rows: &str, args: &[&str], parts: &[&str]| {
+        fs::write(&file, format!("{header}{rows}")).unwrap();
+        let args = [args, &["--measurements", file.to_str().unwrap()]].concat();
+        refused(&args, parts);
+    };
+    let evaluate = ["predict", "evaluate", "--fit-points", "3"];
+    with("", &evaluate, &["m.csv", "no measurements"]);
+    with("a,x,1,1,8,200,8,1,150\n", &evaluate, &["m.csv", "two measurements"]);
+    with("a,x,1,1,8,200,8,NaN,150\n", &evaluate, &["m.csv, line 2", "seconds"]);
+    with("a,x,1,1,8,200,8,1,1e9\n", &evaluate, &["a on x", "the power in watts"]);
+    with("a,x,4,1,8,200,8,1,150\n", &evaluate, &["a on x", "1 GPUs on 4 nodes"]);
+    with("a,x,1,1,8,200,8,1,150\n", &["predict", "evaluate", "--fit-points", "0"], &["0"]);
+    with("a,x,1,1,8,200,8,1,150\n", &["predict", "show", "b"], &["'b'", "a on x"]);
+    let two = "a,x,1,1,8,200,8,1,150\na,y,1,1,8,200,8,1,150\n";
+    with(two, &["predict", "show", "a"], &["--gpu", "a on x, a on y"]);
+}
+
 /// An output folder that cannot be is found out before anything is simulated.
 #[test]
 fn a_folder_that_cannot_be_made() {

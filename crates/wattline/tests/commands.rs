@@ -313,3 +313,35 @@ fn names_are_made_harmless() {
     let report = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(!report.contains("<script>alert") && !report.contains('\x1b'));
 }
+
+/// Our own H200 readings are part of the repository.
+#[test]
+fn predictions_from_measurements() {
+    let file = "data/measurements/h200.csv";
+    let args = ["predict", "evaluate", "--measurements", file, "--fit-points", "3", "--json"];
+    let value = json(&args);
+    assert_eq!(value["schema"], "wattline.predict/1");
+    let groups = value["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 9);
+    for field in ["fit", "held_out", "time_mape", "power_mape", "energy_mape", "coverage_90"] {
+        assert!(groups[0][field].is_number(), "{field}");
+        assert!(field == "fit" || value["overall"][field].is_number(), "overall {field}");
+    }
+    assert_eq!(stdout(&args), stdout(&args), "nothing here is random");
+    assert!(stdout(&args[..6]).contains("median"));
+
+    let show = ["predict", "show", "resnet50-imagenet", "--measurements", file];
+    assert!(stdout(&show).contains("most frugal"));
+    let value = json(&[&show[..], &["--json"]].concat());
+    let all = value["configurations"].as_array().unwrap();
+    assert_eq!(all.len(), 8);
+    let fastest = value["fastest"]["samples_per_s"].as_f64().unwrap();
+    for c in all {
+        let (low, mean, high) =
+            (&c["samples_per_s_low"], &c["samples_per_s"], &c["samples_per_s_high"]);
+        assert!(low.as_f64() <= mean.as_f64() && mean.as_f64() <= high.as_f64(), "{c}");
+        assert!(mean.as_f64().unwrap() <= fastest);
+    }
+    // The readings say 4,900 samples a second at 627 W with a batch of 512.
+    assert!((fastest / 4986.0 - 1.0).abs() < 0.05, "{fastest}");
+}
