@@ -4,9 +4,7 @@
 
 mod common;
 
-use common::{
-    Truth, any_point, asked_point, cases, point, readings, truth, usual_point, usual_readings,
-};
+use common::{Truth, any_point, asked_point, cases, point, readings, truth, usual_point};
 use proptest::prelude::*;
 use wattline_core::units::{Seconds, Watts};
 use wattline_predict::choose::choose;
@@ -19,7 +17,7 @@ fn limits() -> impl Iterator<Item = f64> {
 }
 
 proptest! {
-    #![proptest_config(cases(60, 1))]
+    #![proptest_config(cases(80, 1))]
 
     #[test]
     fn time_never_rises_with_the_limit(
@@ -73,7 +71,8 @@ fn shuffled<T: Clone>(values: &[T], key: u64) -> Vec<T> {
     let mut shuffled = values.to_vec();
     let mut state = key | 1;
     for last in (1..shuffled.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         shuffled.swap(last, (state >> 33) as usize % (last + 1));
     }
     shuffled
@@ -164,8 +163,8 @@ proptest! {
     }
 }
 
-/// How far the model moves away from a configuration when the reading there is a lie: the median
-/// and the most over all configurations at least a factor of two away, as factors.
+/// By which factors one lie moves the expected times at least three octaves of the batch away from
+/// it: the median and the ninth of ten.
 fn moved_by_a_liar(truth: &Truth, noise: &[f64], liar: usize, off: f64) -> (f64, f64) {
     let mut space = Vec::new();
     for batch in 0..8 {
@@ -184,16 +183,16 @@ fn moved_by_a_liar(truth: &Truth, noise: &[f64], liar: usize, off: f64) -> (f64,
     let with_liar = Model::fit(&with_liar, &space).unwrap();
     let mut moved: Vec<f64> = space
         .iter()
-        .filter(|p| (p.batch / lie.batch).log2().abs() >= 1.0)
+        .filter(|p| (p.batch / lie.batch).log2().abs() >= 3.0)
         .map(|p| with_liar.expect(p).per_sample / honest.expect(p).per_sample)
         .map(|ratio| ratio.max(1.0 / ratio))
         .collect();
     moved.sort_by(f64::total_cmp);
-    (moved[moved.len() / 2], moved[moved.len() - 1])
+    (moved[moved.len() / 2], moved[moved.len() * 9 / 10])
 }
 
 proptest! {
-    #![proptest_config(cases(24, 7))]
+    #![proptest_config(cases(32, 7))]
 
     #[test]
     fn one_liar_moves_little_elsewhere(
@@ -203,9 +202,10 @@ proptest! {
         slow in any::<bool>(),
     ) {
         let off = if slow { 10.0 } else { 0.1 };
-        let (median, most) = moved_by_a_liar(&truth, &noise, liar, off);
-        eprintln!("LIAR {liar} {slow} {median:.3} {most:.3}");
-        prop_assert!(median.is_finite() && most.is_finite());
+        let (median, nine_of_ten) = moved_by_a_liar(&truth, &noise, liar, off);
+        // Of 400 other cases: 1.083 and 3.14 at most, 1.025 and 1.12 in the middle.
+        prop_assert!(median < 1.10, "{median} in the median");
+        prop_assert!(nine_of_ten < 4.0, "{nine_of_ten} at one in ten configurations");
     }
 }
 
@@ -252,7 +252,10 @@ fn readings_that_cannot_be_are_refused_with_a_reason() {
                 "{refused:?}"
             );
             let reason = refused.to_string();
-            assert_eq!(reason, format!("{name} is {bad}, expected a number from {least} to {most}"));
+            assert_eq!(
+                reason,
+                format!("{name} is {bad}, expected a number from {least} to {most}")
+            );
         }
     }
 }
@@ -269,33 +272,48 @@ fn a_model_needs_one_reading() {
         for reading in &readings {
             let e = model.expect(&reading.point);
             let off = e.per_sample / reading.per_sample;
-            eprintln!("{} {off} {:?} [{} {}]", readings.len(), e.power, e.per_sample_low, e.per_sample_high);
+            eprintln!(
+                "{} {off} {:?} [{} {}]",
+                readings.len(),
+                e.power,
+                e.per_sample_low,
+                e.per_sample_high
+            );
             assert!((off - 1.0).abs() < 0.03, "{e:?}");
             assert!((e.power.unwrap() / GOOD.power.unwrap() - 1.0).abs() < 0.03, "{e:?}");
-            assert!(e.per_sample_low <= reading.per_sample && reading.per_sample <= e.per_sample_high);
+            assert!(
+                e.per_sample_low <= reading.per_sample && reading.per_sample <= e.per_sample_high
+            );
         }
     }
 }
 
-/// The mean and the most that times of a workload are off when four batches of nine are measured.
+/// The mean and the most that the other times of a workload are off when four of nine batches are
+/// measured.
 fn off_from_4_points(launch: f64, per_sample: f64, knee: f64) -> (f64, f64) {
     let truth = Truth { launch, per_sample, knee, idle: 100.0, full: 600.0, sync: 0.0 };
-    let space: Vec<Point> = (0..9).map(|k| point(1, 1, 2.0_f64.powi(k + 1), 700.0)).collect();
+    let space: Vec<Point> = (1..10).map(|k| point(1, 1, 2.0_f64.powi(k), 700.0)).collect();
+    let chosen = choose(&space, 4);
     let measured: Vec<Reading> =
-        choose(&space, 4).into_iter().map(|k| truth.reading(space[k], 1.0, 1.0)).collect();
+        chosen.iter().map(|k| truth.reading(space[*k], 1.0, 1.0)).collect();
     let model = Model::fit(&measured, &space).unwrap();
-    let off: Vec<f64> =
-        space.iter().map(|p| (model.expect(p).per_sample.get() / truth.at(p).0 - 1.0).abs()).collect();
+    let off: Vec<f64> = (0..space.len())
+        .filter(|k| !chosen.contains(k))
+        .map(|k| (model.expect(&space[k]).per_sample.get() / truth.at(&space[k]).0 - 1.0).abs())
+        .collect();
     (off.iter().sum::<f64>() / off.len() as f64, off.iter().copied().fold(0.0, f64::max))
 }
 
 #[test]
 fn launch_bound_then_linear_is_predicted_from_4_points() {
-    // Bound by launches up to 8, 32 and 128 samples, with a knee as sharp as on an H200.
-    for bound_to in [8.0, 32.0, 128.0] {
-        for knee in [2.0, 4.0, 8.0] {
-            let (mean, most) = off_from_4_points(0.03, 0.03 / bound_to, knee);
-            eprintln!("SYN to {bound_to}, knee {knee}: {mean} {most}");
+    // From a soft knee to a sharp one, after so many samples.
+    for knee in [2.0, 4.0, 8.0] {
+        for bound_to in [8.0, 16.0, 32.0, 64.0] {
+            let (_, most) = off_from_4_points(0.03, 0.03 / bound_to, knee);
+            assert!(most < 0.08, "knee {knee} at {bound_to}: off by {most}");
         }
+        // Nothing between 64 and 512 is measured: a sharp knee there cannot be seen.
+        let (mean, _) = off_from_4_points(0.03, 0.03 / 128.0, knee);
+        assert!(mean < 0.08, "knee {knee} at 128: off by {mean} on average");
     }
 }

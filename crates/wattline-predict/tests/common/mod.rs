@@ -42,8 +42,7 @@ impl Truth {
     pub(crate) fn at(&self, point: &Point) -> (f64, f64) {
         let gpus = f64::from(point.gpus);
         let work = self.per_sample * point.batch / gpus;
-        let compute =
-            (self.launch.powf(self.knee) + work.powf(self.knee)).powf(1.0 / self.knee);
+        let compute = (self.launch.powf(self.knee) + work.powf(self.knee)).powf(1.0 / self.knee);
         let wanted = self.idle + (self.full - self.idle) * work / compute;
         let power = wanted.min(point.limit.get());
         let clock = ((power - 0.4 * wanted) / (0.6 * wanted)).max(0.05).sqrt();
@@ -95,7 +94,9 @@ pub(crate) fn asked_point() -> impl Strategy<Value = Point> {
 }
 
 /// Readings of real training, each a few per cent off.
-pub(crate) fn usual_readings(count: std::ops::RangeInclusive<usize>) -> BoxedStrategy<Vec<Reading>> {
+pub(crate) fn usual_readings(
+    count: std::ops::RangeInclusive<usize>,
+) -> BoxedStrategy<Vec<Reading>> {
     let off = 0.93..1.07_f64;
     let one = (usual_point(), off.clone(), off, any::<bool>());
     (truth(), any::<bool>(), prop::collection::vec(one, count))

@@ -2,7 +2,7 @@
 //! header. Fields are documented in sacct(1), <https://slurm.schedmd.com/sacct.html>. For example:
 //!
 //! ```text
-//! sacct -a -P -S 2025-01-01 -o JobID,JobName,User,Submit,Start,End,ElapsedRaw,State,AllocTRES,NNodes
+//! sacct -a -P -S 2025-01-01 -o JobID,User,Submit,Start,End,ElapsedRaw,State,AllocTRES,NNodes
 //! ```
 //!
 //! * A job is named by its ID. Tasks of an array (`123_4`) are jobs; steps (`123.batch`, `123.0`)
@@ -25,7 +25,21 @@ use wattline_core::Timestamp;
 use wattline_core::units::Seconds;
 
 const HINT: &str = "export it with: sacct -a -P -S 2025-01-01 -o \
-                    JobID,JobName,User,Submit,Start,End,ElapsedRaw,State,AllocTRES,NNodes";
+                    JobID,User,Submit,Start,End,ElapsedRaw,State,AllocTRES,NNodes";
+
+/// Columns beside the job's name that hold what users typed.
+const FREE_TEXT: &[&str] = &[
+    "Account",
+    "AdminComment",
+    "Comment",
+    "Constraints",
+    "Container",
+    "Reservation",
+    "SubmitLine",
+    "SystemComment",
+    "WCKey",
+    "WorkDir",
+];
 
 /// Whether a job in this state may still run on. `CANCELLED by 1000` is one state, with a reason.
 pub(super) fn is_unfinished(state: &str) -> bool {
@@ -59,7 +73,13 @@ enum Ran {
 }
 
 pub(super) fn read(source: Source<'_>, tally: &mut Tally<'_>) -> Result<(), TraceError> {
-    let table = Table::open(source, Style::Bar, |_| None)?;
+    let mut table = Table::open(source, Style::Bar, |_| None)?;
+    // People put bars into job names. That can be told apart if no other column is theirs to fill.
+    let others = FREE_TEXT.iter().any(|name| table.find(name).is_some());
+    if let (Some(name), false) = (table.find("JobName"), others) {
+        table.allow_separator_in(name);
+    }
+    let table = table;
     let need = |found: Option<Column>, what| found.ok_or_else(|| table.missing(what, HINT));
     let id = need(table.find("JobID").or(table.find("JobIDRaw")), "JobID or JobIDRaw")?;
     let user = table.find("User");

@@ -22,6 +22,8 @@ pub(crate) struct Table<'a> {
     row: StringRecord,
     /// Whether `row` holds a row that was read to see what it is.
     held: bool,
+    /// The one column whose text may hold the separator.
+    free_text: Option<usize>,
 }
 
 /// Where a column is, and what it is called in errors.
@@ -52,7 +54,7 @@ impl<'a> Table<'a> {
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(LineReader::new(source));
         let (header, row) = (StringRecord::new(), StringRecord::new());
-        let mut table = Self { reader, header, row, held: false };
+        let mut table = Self { reader, header, row, held: false, free_text: None };
         if !table.advance()? {
             return Err(TraceError::Empty { file: table.file().into() });
         }
@@ -98,6 +100,23 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Only this column's text may hold the separator: a row with too many fields is put together
+    /// again there.
+    pub(super) fn allow_separator_in(&mut self, column: Column) {
+        self.free_text = Some(column.index);
+    }
+
+    fn put_together(&mut self) {
+        let surplus = self.row.len().saturating_sub(self.header.len());
+        let Some(at) = self.free_text.filter(|_| surplus > 0) else { return };
+        let fields: Vec<&str> = self.row.iter().collect();
+        let whole = fields[at..=at + surplus].join("|");
+        let mut row = StringRecord::from(&fields[..at]);
+        row.push_field(&whole);
+        row.extend(&fields[at + surplus + 1..]);
+        self.row = row;
+    }
+
     /// The error for a column that is not there.
     pub(crate) fn missing(&self, column: &'static str, hint: &'static str) -> TraceError {
         let found: Vec<_> = self.header.iter().map(str::trim).collect();
@@ -126,6 +145,7 @@ impl<'a> Table<'a> {
         let mut number = 0;
         while std::mem::take(&mut self.held) || self.advance()? {
             number += 1;
+            self.put_together();
             let (file, line) = (self.file(), self.reader.get_ref().row_line());
             let (expected, found) = (self.header.len(), self.row.len());
             if found != expected {

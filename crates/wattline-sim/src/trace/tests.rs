@@ -225,6 +225,22 @@ fn sacct_text() {
     assert_eq!(stats, ReadStats { rows: 8, jobs: 2, skipped: skipped.into() });
 }
 
+/// As printed by a real SLURM for a job called `odd|name "x"`.
+#[test]
+fn sacct_job_names_may_hold_the_separator() {
+    let header = "JobID|JobName|User|Submit|Start|End|ElapsedRaw|State|AllocTRES|NNodes\n";
+    let row = "11|odd|name `x`|root|2026-11-15T10:37:54|2026-11-15T10:38:03|2026-11-15T10:38:13|10|\
+               FAILED|billing=1,cpu=1,gres/gpu=2,mem=100M,node=1|1\n";
+    let (stats, jobs) = read_bytes(Format::Sacct, format!("{header}{row}").as_bytes()).unwrap();
+    assert_eq!((stats.jobs, jobs[0].gpus, jobs[0].duration.get()), (1, 2, 10.0));
+    assert_eq!(jobs[0].user.as_deref(), Some("root"));
+    // With another column of free text nobody can tell where the bar belongs.
+    let header = header.replace("|User|", "|Comment|User|");
+    let row = row.replace("|root|", "|hello|root|");
+    let error = read_bytes(Format::Sacct, format!("{header}{row}").as_bytes()).unwrap_err();
+    assert!(matches!(error, TraceError::FieldCount { line: 2, .. }), "{error}");
+}
+
 #[test]
 fn sacct_text_with_other_columns() {
     // GRES is per node; a trailing bar is what `sacct -p` adds.
