@@ -164,8 +164,10 @@ fn work_that_is_not_a_number_is_refused_and_changes_nothing() {
     let job = JobId(0);
     let run = bench.state().job(job).run.unwrap();
     for done in [f64::NAN, f64::INFINITY, -1.0] {
-        let reports =
-            [Event::Stopped { job, run, done: Work(done) }, Event::Progress { job, done: Work(done) }];
+        let reports = [
+            Event::Stopped { job, run, done: Work(done) },
+            Event::Progress { job, done: Work(done) },
+        ];
         for report in reports {
             let refused = bench.engine.handle(bench.now, report).unwrap_err();
             assert!(matches!(refused, EventError::Work { job: JobId(0), .. }), "{refused}");

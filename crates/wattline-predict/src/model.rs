@@ -66,6 +66,8 @@ pub struct Model {
     power: Option<Opinions>,
     /// Log limits between which time is interpolated, rising.
     ladder: Vec<f64>,
+    /// Which of them were measured.
+    measured: Vec<usize>,
     readings: usize,
 }
 
@@ -77,21 +79,14 @@ impl Model {
         if readings.is_empty() {
             return None;
         }
-        let mut readings = readings.to_vec();
-        // Sums depend on their order in the last digit; readings come in any order.
-        readings.sort_by(by_values);
+        let readings = in_order(readings);
         let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.point)));
         let (unknowns, covariance) = step::fit(&readings);
         let time = opinions(&readings, &scale, &unknowns, TIME)?;
         let power = opinions(&readings, &scale, &unknowns, POWER);
-        let highest = readings.iter().map(|r| r.point.limit.get()).fold(0.0, f64::max);
-        let mut ladder: Vec<f64> = readings.iter().map(|r| r.point.limit.get().ln()).collect();
-        let quarter = std::f64::consts::LN_2 / 4.0;
-        ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
-        ladder.sort_by(f64::total_cmp);
-        ladder.dedup();
+        let (ladder, measured) = ladder(&readings);
         let readings = readings.len();
-        Some(Self { scale, unknowns, covariance, time, power, ladder, readings })
+        Some(Self { scale, unknowns, covariance, time, power, ladder, measured, readings })
     }
 
     /// How many readings stand behind it.
@@ -103,53 +98,54 @@ impl Model {
     /// What to expect of a configuration: finite, positive, and never slower at a higher limit.
     #[must_use]
     pub fn expect(&self, point: &Point) -> Expectation {
-        let (_, variance) = self.blend(&self.time, point, TIME);
-        let log_time = self.log_time(point);
-        let half = NINETY_PER_CENT * variance.sqrt();
-        let power = self.power.as_ref().map(|power| {
-            let (log_power, _) = self.blend(power, point, POWER);
-            // No card draws more than it is allowed to, whatever a few readings suggest.
-            Watts::new(bounded(log_power)).min(point.limit)
-        });
-        Expectation {
-            per_sample: Seconds::new(bounded(log_time)),
-            per_sample_low: Seconds::new(bounded(log_time - half)),
-            per_sample_high: Seconds::new(bounded(log_time + half)),
+        self.curve(point).at(point.limit)
+    }
+
+    /// What to expect of a configuration under any power limit; its own limit does not matter.
+    #[must_use]
+    pub fn curve(&self, point: &Point) -> Curve {
+        let at = |limit: &f64| Point { limit: Watts::new(limit.exp()), ..*point };
+        let steps: Vec<Point> = self.ladder.iter().map(at).collect();
+        let (time, variance) = self.along(&self.time, &steps, TIME);
+        let power = self.power.as_ref().map(|power| self.along(power, &steps, POWER).0);
+        Curve {
+            limits: self.ladder.clone(),
+            time: nearest_falling(&time),
+            spread: variance.into_iter().map(f64::sqrt).collect(),
             power,
         }
     }
 
-    /// Log time, made to fall with the limit: the nearest falling sequence over the ladder,
-    /// linear between its steps.
-    fn log_time(&self, point: &Point) -> f64 {
-        let values: Vec<f64> = self
-            .ladder
+    /// Means and variances of both opinions together, along a ladder of limits.
+    fn along(&self, opinions: &Opinions, steps: &[Point], quantity: usize) -> (Vec<f64>, Vec<f64>) {
+        // What the unknowns' uncertainty adds is worked out where limits were measured and at the
+        // ladder's ends, and drawn in straight lines between.
+        let uncertain = |k: usize| {
+            let slope = step::gradient(&self.unknowns, &steps[k], quantity);
+            (slope.transpose() * self.covariance * slope)[0].max(0.0)
+        };
+        let mut anchors = self.measured.clone();
+        anchors.extend([0, steps.len() - 1]);
+        anchors.sort_unstable();
+        anchors.dedup();
+        let known: Vec<(usize, f64)> = anchors.into_iter().map(|k| (k, uncertain(k))).collect();
+        steps
             .iter()
-            .map(|limit| {
-                let at = Point { limit: Watts::new(limit.exp()), ..*point };
-                self.blend(&self.time, &at, TIME).0
-            })
-            .collect();
-        let falling = nearest_falling(&values);
-        let limit = point.limit.get().ln();
-        let after = self.ladder.partition_point(|step| *step < limit);
-        match (after.checked_sub(1), self.ladder.get(after)) {
-            (Some(before), Some(next)) => {
-                let share = (limit - self.ladder[before]) / (next - self.ladder[before]);
-                falling[before] + (falling[after] - falling[before]) * share
-            }
-            (None, _) => falling[0],
-            (Some(last), None) => falling[last],
-        }
+            .enumerate()
+            .map(|(k, point)| self.blend(opinions, point, quantity, between(&known, k)))
+            .unzip()
     }
 
-    /// Mean and variance of both opinions together.
-    fn blend(&self, opinions: &Opinions, point: &Point, quantity: usize) -> (f64, f64) {
+    fn blend(
+        &self,
+        opinions: &Opinions,
+        point: &Point,
+        quantity: usize,
+        from_unknowns: f64,
+    ) -> (f64, f64) {
         let at = self.scale.apply(point);
-        let slope = step::gradient(&self.unknowns, point, quantity);
         let (left_over, variance) = opinions.residual.predict(&at);
         let structured = step::predict(&self.unknowns, point)[quantity] + left_over;
-        let from_unknowns = (slope.transpose() * self.covariance * slope)[0].max(0.0);
         let structured_variance = variance + STEP_VARIANCE * from_unknowns;
         let (from_mean, plain_variance) = opinions.plain.predict(&at);
         let plain = opinions.mean + from_mean;
@@ -158,6 +154,74 @@ impl Model {
         let apart = share * (1.0 - share) * (structured - plain) * (structured - plain);
         ((1.0 - share) * structured + share * plain, OWN_VARIANCE * own + DISAGREEMENT * apart)
     }
+}
+
+/// Expectations of one configuration over the power limit.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Logarithms of the limits, rising.
+    limits: Vec<f64>,
+    time: Vec<f64>,
+    spread: Vec<f64>,
+    power: Option<Vec<f64>>,
+}
+
+impl Curve {
+    /// Under this limit; straight lines in the logarithms between the steps, constant beyond.
+    #[must_use]
+    pub fn at(&self, limit: Watts) -> Expectation {
+        let log = limit.get().ln();
+        let after = self.limits.partition_point(|step| *step < log);
+        let read = |values: &[f64]| match (after.checked_sub(1), self.limits.get(after)) {
+            (Some(before), Some(next)) => {
+                let share = (log - self.limits[before]) / (next - self.limits[before]);
+                values[before] + (values[after] - values[before]) * share
+            }
+            (None, _) => values[0],
+            (Some(last), None) => values[last],
+        };
+        let time = read(&self.time);
+        let half = NINETY_PER_CENT * read(&self.spread);
+        // No card draws more than it is allowed to, whatever a few readings suggest.
+        let power = self.power.as_ref().map(|power| Watts::new(bounded(read(power))).min(limit));
+        Expectation {
+            per_sample: Seconds::new(bounded(time)),
+            per_sample_low: Seconds::new(bounded(time - half)),
+            per_sample_high: Seconds::new(bounded(time + half)),
+            power,
+        }
+    }
+}
+
+/// Straight lines between points whose places rise.
+fn between(points: &[(usize, f64)], at: usize) -> f64 {
+    let after = points.partition_point(|(place, _)| *place < at);
+    match (after.checked_sub(1).map(|k| points[k]), points.get(after)) {
+        (Some((x0, y0)), Some((x1, y1))) => y0 + (y1 - y0) * (at - x0) as f64 / (x1 - x0) as f64,
+        (None, Some((_, first))) => *first,
+        (Some((_, last)), None) => last,
+        (None, None) => 0.0,
+    }
+}
+
+/// Sums depend on their order in the last digit; readings come in any order.
+fn in_order(readings: &[Reading]) -> Vec<Reading> {
+    let mut readings = readings.to_vec();
+    readings.sort_by(by_values);
+    readings
+}
+
+/// Log limits at which curves are computed, and which of them were measured.
+fn ladder(readings: &[Reading]) -> (Vec<f64>, Vec<usize>) {
+    let highest = readings.iter().map(|r| r.point.limit.get()).fold(0.0, f64::max);
+    let own: Vec<f64> = readings.iter().map(|r| r.point.limit.get().ln()).collect();
+    let mut ladder = own.clone();
+    let quarter = std::f64::consts::LN_2 / 4.0;
+    ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
+    ladder.sort_by(f64::total_cmp);
+    ladder.dedup();
+    let measured = (0..ladder.len()).filter(|k| own.contains(&ladder[*k])).collect();
+    (ladder, measured)
 }
 
 /// Any order will do, as long as only equal readings are equal in it.
@@ -177,29 +241,53 @@ fn opinions(
     unknowns: &Unknowns,
     quantity: usize,
 ) -> Option<Opinions> {
-    let measured: Vec<(&Point, f64)> = readings
-        .iter()
-        .filter_map(|r| match quantity {
-            TIME => Some((&r.point, r.per_sample.get().ln())),
-            _ => r.power.map(|power| (&r.point, power.get().ln())),
-        })
-        .collect();
-    if measured.is_empty() {
-        return None;
-    }
-    let at: Vec<Coordinates> = measured.iter().map(|(point, _)| scale.apply(point)).collect();
-    let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / measured.len() as f64;
-    let count = measured.len();
-    let residuals = DVector::from_iterator(
-        count,
-        measured.iter().map(|(point, value)| value - step::predict(unknowns, point)[quantity]),
-    );
-    let whole = DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean));
+    let known = Known::new(readings, scale, unknowns, quantity)?;
     Some(Opinions {
-        residual: Process::new(at.clone(), &residuals, &OF_RESIDUALS),
-        plain: Process::new(at, &whole, &OF_WHOLE),
-        mean,
+        residual: Process::new(known.at.clone(), &known.residuals, &OF_RESIDUALS),
+        plain: Process::new(known.at, &known.whole, &OF_WHOLE),
+        mean: known.mean,
     })
+}
+
+/// What was measured of one quantity.
+struct Known {
+    at: Vec<Coordinates>,
+    /// What the step model leaves over.
+    residuals: DVector<f64>,
+    /// Differences from the mean.
+    whole: DVector<f64>,
+    mean: f64,
+}
+
+impl Known {
+    /// `None` where it was never measured.
+    fn new(
+        readings: &[Reading],
+        scale: &Scale,
+        unknowns: &Unknowns,
+        quantity: usize,
+    ) -> Option<Self> {
+        let measured: Vec<(&Point, f64)> = readings
+            .iter()
+            .filter_map(|r| match quantity {
+                TIME => Some((&r.point, r.per_sample.get().ln())),
+                _ => r.power.map(|power| (&r.point, power.get().ln())),
+            })
+            .collect();
+        if measured.is_empty() {
+            return None;
+        }
+        let count = measured.len();
+        let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
+        let left =
+            |(point, value): &(&Point, f64)| value - step::predict(unknowns, point)[quantity];
+        Some(Self {
+            at: measured.iter().map(|(point, _)| scale.apply(point)).collect(),
+            residuals: DVector::from_iterator(count, measured.iter().map(left)),
+            whole: DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean)),
+            mean,
+        })
+    }
 }
 
 /// Far outside the readings an exponent may be anything; a prediction may not.

@@ -227,9 +227,7 @@ impl Bench {
 pub(crate) fn confirmation(action: &Action) -> Event {
     match &action.kind {
         ActionKind::Start { job, .. } => Event::Started { job: *job, action: action.id },
-        ActionKind::Stop { job, run } => {
-            Event::Stopped { job: *job, run: *run, done: Work(1.0) }
-        }
+        ActionKind::Stop { job, run } => Event::Stopped { job: *job, run: *run, done: Work(1.0) },
         ActionKind::Limit { job, .. } => Event::Limited { job: *job, action: action.id },
         ActionKind::Wake { node } => Event::NodeUp(*node),
         ActionKind::Sleep { node } => Event::NodeAsleep(*node),

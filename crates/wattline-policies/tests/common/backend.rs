@@ -200,7 +200,8 @@ impl Backend {
         self.starts[id.index()] += 1;
         let done = self.saved[id.index()];
         let placement = placement.clone();
-        self.runs[id.index()] = Some(Run { action, placement, since: now + load, done, saving: false });
+        self.runs[id.index()] =
+            Some(Run { action, placement, since: now + load, done, saving: false });
         self.foretell_end(id);
         self.tell(now, Event::Started { job: id, action });
         Ok(())

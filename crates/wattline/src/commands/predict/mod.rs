@@ -1,0 +1,77 @@
+//! `wattline predict`: time and power from measurements.
+
+mod evaluate;
+mod show;
+
+use crate::failure::{Failure, Result};
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use wattline_core::units::{Seconds, Watts};
+use wattline_predict::reading::{Point, Reading};
+use wattline_world::catalogue::Catalogue;
+use wattline_world::measured::{Row, read_rows};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Fit a few measurements of each workload and GPU type, predict the others, report the errors
+    Evaluate(evaluate::Args),
+    /// Show what is expected of a workload in every measured shape, batch and power limit, and which
+    /// are the fastest and the most frugal
+    Show(show::Args),
+}
+
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Evaluate(args) => evaluate::run(args),
+        Command::Show(args) => show::run(args),
+    }
+}
+
+/// A workload's name, a GPU type's name, and what was measured of the one on the other.
+type Group = ((Box<str>, Box<str>), Vec<Reading>);
+
+/// Readings by workload and GPU type, in the order of the names.
+fn read_groups(path: &Path) -> Result<Vec<Group>> {
+    let file = path.display().to_string();
+    let input = File::open(path)
+        .with_context(|| format!("cannot open {file}; check the path and its permissions"))
+        .map_err(Failure::Input)?;
+    let rows = read_rows(input, &file).map_err(Failure::input)?;
+    let mut by_name: BTreeMap<(Box<str>, Box<str>), Vec<Row>> = BTreeMap::new();
+    for row in rows {
+        by_name.entry((row.workload.clone(), row.gpu.clone())).or_default().push(row);
+    }
+    let catalogue = Catalogue::built_in();
+    let mut groups = Vec::with_capacity(by_name.len());
+    for (name, rows) in by_name {
+        // An empty limit is the card's default: the catalogue's, else the highest in the file.
+        let highest = rows.iter().filter_map(|row| row.power_limit_w).fold(0.0, f64::max);
+        let default = match catalogue.gpu(&name.1) {
+            Some(gpu) => gpu.gpu_type().default_limit.get(),
+            None if highest > 0.0 => highest,
+            None => 300.0,
+        };
+        let mut readings = Vec::with_capacity(rows.len());
+        for row in rows {
+            let reading = Reading {
+                point: Point {
+                    gpus: row.gpus,
+                    nodes: row.nodes,
+                    batch: row.global_batch,
+                    limit: Watts::new(row.power_limit_w.unwrap_or(default)),
+                },
+                per_sample: Seconds::new(row.seconds / row.samples),
+                power: row.power_w.map(Watts::new),
+            };
+            reading
+                .check()
+                .with_context(|| format!("{file}: {} on {}", name.0, name.1))
+                .map_err(Failure::Input)?;
+            readings.push(reading);
+        }
+        groups.push((name, readings));
+    }
+    Ok(groups)
+}
