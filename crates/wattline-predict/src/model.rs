@@ -72,8 +72,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Fits readings; `space` is every configuration that may be asked about, the readings' own
-    /// included. `None` without readings.
+    /// Fits readings, which the caller has [checked](Reading::check); `space` is every configuration
+    /// that may be asked about, the readings' own included. `None` without readings.
     #[must_use]
     pub fn fit(readings: &[Reading], space: &[Point]) -> Option<Self> {
         if readings.is_empty() {
@@ -149,7 +149,12 @@ impl Model {
         let structured_variance = variance + STEP_VARIANCE * from_unknowns;
         let (from_mean, plain_variance) = opinions.plain.predict(&at);
         let plain = opinions.mean + from_mean;
-        let share = structured_variance / (structured_variance + PLAIN_VARIANCE * plain_variance);
+        // From a single reading a process alone knows nothing of any slope, and does not know it.
+        let share = if self.readings < 2 {
+            0.0
+        } else {
+            structured_variance / (structured_variance + PLAIN_VARIANCE * plain_variance)
+        };
         let own = (1.0 - share) * structured_variance + share * plain_variance;
         let apart = share * (1.0 - share) * (structured - plain) * (structured - plain);
         ((1.0 - share) * structured + share * plain, OWN_VARIANCE * own + DISAGREEMENT * apart)
