@@ -226,6 +226,9 @@ impl Tiresias {
     /// The GPU count a job gets: of those it can run with, the nearest to what it asked for.
     fn count(view: &ClusterView<'_>, job: &JobState) -> u32 {
         let wanted = job.job.gpus.requested;
+        if let [only] = view.state.menu(job.menu)[..] {
+            return only.gpus;
+        }
         let mut shapes = view.state.menu(job.menu).to_vec();
         shapes.sort_by_key(|shape| shape.gpus.abs_diff(wanted));
         let runs = |shape: &&Shape| {
