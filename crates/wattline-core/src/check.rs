@@ -324,10 +324,8 @@ fn one_job_per_gpu(node: NodeId, residents: &[Resident], wrong: &mut Vec<Violati
 }
 
 fn occupancy(residents: &[Resident]) -> power::Occupancy {
-    residents.iter().fold(power::Occupancy::default(), |sum, r| {
-        let count = r.mask.count_ones();
-        power::Occupancy { busy: sum.busy + count, limits: sum.limits + r.limit * f64::from(count) }
-    })
+    let none = power::Occupancy::default();
+    residents.iter().fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
 }
 
 /// The mask of a node with that many GPUs.

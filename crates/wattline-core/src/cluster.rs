@@ -2,6 +2,7 @@
 
 use crate::ids::{GpuTypeId, NodeId};
 use crate::job::{Elasticity, Job};
+use crate::placement::Configuration;
 use crate::units::{Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -325,6 +326,19 @@ impl Cluster {
     fn model_node(&self, gpu_type: GpuTypeId) -> Option<&Node> {
         let largest = self.largest[gpu_type.index()];
         self.nodes.iter().find(|n| n.gpu_type == gpu_type && n.gpus == largest)
+    }
+
+    /// A shape as it comes: on as few nodes as possible, with the batch that was asked for, at the
+    /// card's default limit.
+    #[must_use]
+    pub fn plain_configuration(&self, job: &Job, shape: Shape) -> Configuration {
+        Configuration {
+            gpu_type: shape.gpu_type,
+            gpus: shape.gpus,
+            nodes: self.nodes_for(shape),
+            batch: job.batch.requested,
+            power_limit: self.gpu_type(shape.gpu_type).default_limit,
+        }
     }
 
     /// The shapes a job may take here, sorted; empty if it can never run.

@@ -33,6 +33,14 @@ pub struct Occupancy {
     pub limits: Watts,
 }
 
+impl Occupancy {
+    /// And so many GPUs more, with that limit each.
+    #[must_use]
+    pub fn with(self, gpus: u32, limit: Watts) -> Self {
+        Self { busy: self.busy + gpus, limits: self.limits + limit * f64::from(gpus) }
+    }
+}
+
 /// The most a node can draw in that state with that occupancy.
 ///
 /// Unknown is worst case: a lost node counts at its maximum.

@@ -86,17 +86,10 @@ impl Draft<'_> {
         let of = |id: NodeId| {
             let node = self.state.node(id);
             let target = if self.asleep.contains(&id) { Target::Asleep } else { node.target };
-            let held = node.planned.iter().filter(|r| !self.stopped.contains(&r.job)).fold(
-                Occupancy::default(),
-                |sum, r| {
-                    let count = r.mask.count_ones();
-                    let limit = self.limit(id, r.limit);
-                    Occupancy {
-                        busy: sum.busy + count,
-                        limits: sum.limits + limit * f64::from(count),
-                    }
-                },
-            );
+            let stays = node.planned.iter().filter(|r| !self.stopped.contains(&r.job));
+            let held = stays.fold(Occupancy::default(), |sum, r| {
+                sum.with(r.mask.count_ones(), self.limit(id, r.limit))
+            });
             power::committed(self.state.cluster(), id, node.power_under(target), held)
         };
         self.state.cluster().node_ids().map(of).sum()

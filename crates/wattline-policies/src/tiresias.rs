@@ -8,7 +8,7 @@
 //! After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019.
 
 use crate::list::{Rank, WaitingJobs, rank_of_time};
-use crate::placing::{Choice, Draft, FreeGpus, configuration, raise_limits, start_at_any_limit};
+use crate::placing::{Choice, Draft, FreeGpus, raise_limits, start_at_any_limit};
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{JobId, MenuId, NodeId};
@@ -226,15 +226,8 @@ impl Tiresias {
     /// The GPU count a job gets: of those it can run with, the nearest to what it asked for.
     fn count(view: &ClusterView<'_>, job: &JobState) -> u32 {
         let wanted = job.job.gpus.requested;
-        if let [only] = view.state.menu(job.menu)[..] {
-            return only.gpus;
-        }
-        let mut shapes = view.state.menu(job.menu).to_vec();
-        shapes.sort_by_key(|shape| shape.gpus.abs_diff(wanted));
-        let runs = |shape: &&Shape| {
-            view.predictor.predict(&job.job, &configuration(view, job, **shape)).is_some()
-        };
-        shapes.iter().find(runs).map_or(wanted, |shape| shape.gpus)
+        let counts = view.state.menu(job.menu).iter().map(|shape| shape.gpus);
+        counts.min_by_key(|gpus| gpus.abs_diff(wanted)).unwrap_or(wanted)
     }
 
     fn group(&mut self, view: &ClusterView<'_>, id: JobId) -> MenuId {
@@ -249,34 +242,17 @@ impl Tiresias {
         let count = Self::count(view, job);
         let shapes = view.state.menu(job.menu).iter().filter(|s| s.gpus == count);
         shapes
-            .filter_map(|shape| {
-                let configuration = configuration(view, job, *shape);
-                view.predictor.predict(&job.job, &configuration)?;
-                Some(Choice {
-                    shape: *shape,
-                    batch: configuration.batch,
-                    limit: configuration.power_limit,
-                    time: Seconds::ZERO,
-                    reason: Reason::AsRequested,
-                })
+            .map(|shape| Choice {
+                shape: *shape,
+                batch: job.job.batch.requested,
+                limit: view.state.cluster().gpu_type(shape.gpu_type).default_limit,
+                time: Seconds::ZERO,
+                reason: Reason::AsRequested,
             })
             .collect()
     }
 
-    /// A job did not fit with these choices: nor does any other that has the same ones.
-    fn pass_over(&mut self, view: &ClusterView<'_>, id: JobId, group: MenuId, choices: &[Choice]) {
-        let job = view.state.job(id);
-        let count = Self::count(view, job);
-        let shapes = view.state.menu(job.menu).iter().filter(|s| s.gpus == count);
-        if choices.len() == shapes.count() {
-            self.blocked[group.index()] = true;
-        } else {
-            self.waiting.put_aside(id);
-        }
-    }
-
     fn unblock(&mut self) {
-        self.waiting.take_back();
         self.blocked.clear();
         self.blocked.resize(self.groups.len(), false);
     }
@@ -306,7 +282,7 @@ impl Tiresias {
                     some_gave_way = true;
                     self.unblock();
                 } else {
-                    self.pass_over(view, id, group, &choices);
+                    self.blocked[group.index()] = true;
                 }
             }
             // Under a budget a job that found no watts may find some after others started: where
@@ -334,9 +310,8 @@ impl Tiresias {
                 self.start(view, draft, id, rank, found.choice, found.place);
                 return true;
             }
-            self.pass_over(view, id, group, &choices);
+            self.blocked[group.index()] = true;
         }
-        self.waiting.take_back();
         false
     }
 

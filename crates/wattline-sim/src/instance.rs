@@ -129,13 +129,7 @@ pub(crate) fn ideal_times<'a>(
     let cluster = &instance.cluster;
     let menu: Vec<_> = cluster.menu(job).to_vec();
     menu.into_iter().filter_map(move |shape| {
-        let configuration = wattline_core::placement::Configuration {
-            gpu_type: shape.gpu_type,
-            gpus: shape.gpus,
-            nodes: cluster.nodes_for(shape),
-            batch: job.batch.requested,
-            power_limit: cluster.gpu_type(shape.gpu_type).default_limit,
-        };
+        let configuration = cluster.plain_configuration(job, shape);
         let speed = instance.physics.speed(job, &configuration)?;
         Some((shape.gpus, job.work / speed.rate))
     })

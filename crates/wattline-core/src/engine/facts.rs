@@ -84,7 +84,15 @@ impl Engine {
 
     fn submitted(&mut self, now: Timestamp, job: Arc<Job>) -> Result<(), EventError> {
         job.validate()?;
-        let id = self.state.submit(job);
+        // A shape that is known not to run the job is none of its shapes: jobs that share a menu
+        // must be able to stand in for each other.
+        let cluster = Arc::clone(self.state.cluster());
+        let asked = Arc::clone(&job);
+        let can_run = |shape| {
+            let configuration = cluster.plain_configuration(&asked, shape);
+            self.predictor.predict(&asked, &configuration).is_some()
+        };
+        let id = self.state.submit(job, can_run);
         if self.state.menu(self.state.job(id).menu).is_empty() {
             self.state.job_mut(id).reason = Reason::NeverFits;
             self.alert(Alert::NeverFits(id));

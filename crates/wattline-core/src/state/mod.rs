@@ -13,7 +13,7 @@ mod node;
 pub use job::{JobState, Phase, Progress};
 pub use node::{NodeState, Resident, Residents, Target};
 
-use crate::cluster::{Cluster, Menu};
+use crate::cluster::{Cluster, Menu, Shape};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::job::Job;
 use crate::placement::Placement;
@@ -145,10 +145,16 @@ impl State {
         &self.touched_nodes
     }
 
-    /// Takes a job in. It waits until a plan says otherwise.
-    pub fn submit(&mut self, job: Arc<Job>) -> JobId {
+    /// Takes a job in, with those of its shapes that `can_run` in. It waits until a plan says
+    /// otherwise.
+    pub fn submit(&mut self, job: Arc<Job>, can_run: impl Fn(Shape) -> bool) -> JobId {
         let id = JobId(self.jobs.len() as u32);
-        let menu = self.cluster.menu(&job);
+        let shapes = self.cluster.menu(&job);
+        let menu = if shapes.iter().all(|shape| can_run(*shape)) {
+            shapes
+        } else {
+            shapes.iter().copied().filter(|shape| can_run(*shape)).collect()
+        };
         let menu = self.intern(menu);
         self.jobs.push(JobState::new(job, menu));
         self.unfinished += 1;

@@ -51,10 +51,8 @@ impl Residents {
     /// GPUs held and the sum of their limits.
     #[must_use]
     pub fn occupancy(&self) -> Occupancy {
-        self.0.iter().fold(Occupancy::default(), |sum, r| {
-            let count = r.mask.count_ones();
-            Occupancy { busy: sum.busy + count, limits: sum.limits + r.limit * f64::from(count) }
-        })
+        let none = Occupancy::default();
+        self.0.iter().fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
     }
     pub(crate) fn insert(&mut self, resident: Resident) {
         self.0.push(resident);

@@ -5,7 +5,7 @@
 //! could start but for the budget keeps its place in the timeline and waits.
 
 use super::ListPolicy;
-use crate::placing::{Choice, Draft, FreeGpus, can_run, choices};
+use crate::placing::{Choice, Draft, FreeGpus, choices};
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::WorkRate;
@@ -57,9 +57,7 @@ impl ListPolicy {
         depth: usize,
         changed: &mut Vec<(JobId, Placement)>,
     ) {
-        // One that cannot run at all needs no reservation and must not take another's.
-        let can_run = |id: &JobId| can_run(view, view.state.job(*id));
-        let order: Vec<JobId> = self.waiting.in_order().filter(can_run).take(depth).collect();
+        let order: Vec<JobId> = self.waiting.in_order().take(depth).collect();
         if order.is_empty() {
             return;
         }

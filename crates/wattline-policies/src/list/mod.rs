@@ -141,15 +141,12 @@ impl ListPolicy {
             self.unblock();
             let mut started = false;
             while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
-                if !self.has_room(view, menu) {
-                    self.blocked[menu.index()] = true;
-                } else if self.start_first_that_fits(view, draft, id) {
+                if self.has_room(view, menu) && self.start_first_that_fits(view, draft, id) {
                     started = true;
                 } else {
-                    self.pass_over(view, id, menu);
+                    self.blocked[menu.index()] = true;
                 }
             }
-            self.waiting.take_back();
             // Under a budget a job that found no watts may find some after others started: where
             // the best fit is taken by then, another node is, and nodes may have gone to sleep.
             let again = started && view.budget.is_some();
@@ -162,15 +159,6 @@ impl ListPolicy {
     fn unblock(&mut self) {
         self.blocked.clear();
         self.blocked.resize(self.waiting.menu_count(), false);
-    }
-
-    /// A job did not fit, with `self.choices`: nor does any other that has the same ones.
-    fn pass_over(&mut self, view: &ClusterView<'_>, id: JobId, menu: MenuId) {
-        if self.choices.len() == view.state.menu(menu).len() {
-            self.blocked[menu.index()] = true;
-        } else {
-            self.waiting.put_aside(id);
-        }
     }
 
     /// Predictions are not worth asking for where there is no room anyway.
@@ -230,14 +218,13 @@ impl ListPolicy {
             return None;
         }
         self.unblock();
-        let mut started = None;
         while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
             let mut tried = std::mem::take(&mut self.choices);
             choices(view, view.state.job(id), &mut tried);
             let found = start_at_any_limit(view, draft, &mut self.free, &tried);
             self.choices = tried;
             let Some(found) = found else {
-                self.pass_over(view, id, menu);
+                self.blocked[menu.index()] = true;
                 continue;
             };
             for node in found.asleep {
@@ -245,11 +232,9 @@ impl ListPolicy {
             }
             let card = view.state.cluster().gpu_type(found.choice.shape.gpu_type);
             member(&mut self.capped, id, found.choice.limit < card.default_limit);
-            started = Some((id, self.start(draft, id, found.choice, found.place)));
-            break;
+            return Some((id, self.start(draft, id, found.choice, found.place)));
         }
-        self.waiting.take_back();
-        started
+        None
     }
 
     /// Nodes that were idle for long enough sleep.

@@ -2,9 +2,7 @@
 //!
 //! Jobs with the same menu fit in the same places, so when the first of them finds no room, none
 //! of the others does. Asking each menu's first job therefore gives the same starts as asking
-//! every waiting job in turn, at a cost that does not grow with the queue. Jobs that cannot run in
-//! every shape of their menu are the exception: where one of them finds no room, the next may, and
-//! so it is put aside alone.
+//! every waiting job in turn, at a cost that does not grow with the queue.
 
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, MenuId};
@@ -18,8 +16,6 @@ pub(crate) struct WaitingJobs {
     menus: Vec<BTreeSet<(Rank, JobId)>>,
     /// Where each job is, by job id.
     places: Vec<Option<(MenuId, Rank)>>,
-    /// Jobs that are passed over for now.
-    aside: Vec<(JobId, (MenuId, Rank))>,
 }
 
 impl WaitingJobs {
@@ -44,21 +40,6 @@ impl WaitingJobs {
                 self.menus.resize_with(menu.index() + 1, BTreeSet::new);
             }
             self.menus[menu.index()].insert((rank, job));
-        }
-    }
-
-    /// Passes a job over until [`WaitingJobs::take_back`].
-    pub(crate) fn put_aside(&mut self, job: JobId) {
-        if let Some(place) = self.places.get(job.index()).copied().flatten() {
-            self.set(job, None);
-            self.aside.push((job, place));
-        }
-    }
-
-    /// All jobs that were passed over are back.
-    pub(crate) fn take_back(&mut self) {
-        while let Some((job, place)) = self.aside.pop() {
-            self.set(job, Some(place));
         }
     }
 

@@ -32,26 +32,6 @@ impl Choice {
     }
 }
 
-/// A shape at the card's default limit, with the batch that was asked for.
-pub(crate) fn configuration(view: &ClusterView<'_>, job: &JobState, shape: Shape) -> Configuration {
-    let cluster = view.state.cluster();
-    Configuration {
-        gpu_type: shape.gpu_type,
-        gpus: shape.gpus,
-        nodes: cluster.nodes_for(shape),
-        batch: job.job.batch.requested,
-        power_limit: cluster.gpu_type(shape.gpu_type).default_limit,
-    }
-}
-
-/// Whether the job can run in any of its shapes.
-pub(crate) fn can_run(view: &ClusterView<'_>, job: &JobState) -> bool {
-    view.state
-        .menu(job.menu)
-        .iter()
-        .any(|shape| view.predictor.predict(&job.job, &configuration(view, job, *shape)).is_some())
-}
-
 /// First the configurations that meet the deadline, by rising energy cost; then the others, by
 /// rising time. All at the card's default limit and with the batch that was asked for.
 pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choice>) {
@@ -60,7 +40,7 @@ pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choi
     let menu = view.state.menu(job.menu);
     let mut keyed: Vec<(bool, f64, Choice)> = Vec::with_capacity(menu.len());
     for &shape in menu.iter() {
-        let configuration = configuration(view, job, shape);
+        let configuration = cluster.plain_configuration(&job.job, shape);
         let Configuration { batch, power_limit: limit, .. } = configuration;
         let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
         let time = job.remaining(view.now) / prediction.rate + job.load_time();

@@ -10,7 +10,6 @@ use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{UserId, WorkloadId};
 use wattline_core::job::{Bounds, Job, RestartCost, Work};
-use wattline_core::placement::Configuration;
 use wattline_core::units::Seconds;
 use wattline_world::physics::Physics;
 
@@ -156,13 +155,7 @@ fn work_for(job: &Job, time: Seconds, cluster: &Cluster, physics: &Physics) -> W
         .gpu_type_ids()
         .filter_map(|gpu_type| {
             let shape = Shape { gpu_type, gpus: job.gpus.requested };
-            let configuration = Configuration {
-                gpu_type,
-                gpus: shape.gpus,
-                nodes: cluster.nodes_for(shape),
-                batch: job.batch.requested,
-                power_limit: cluster.gpu_type(gpu_type).default_limit,
-            };
+            let configuration = cluster.plain_configuration(job, shape);
             physics.speed(job, &configuration).map(|speed| speed.rate.0)
         })
         .fold(0.0, f64::max);
