@@ -101,6 +101,8 @@ pub fn read(folder: &Path) -> Result<Instance, AndreasError> {
         .file_name()
         .map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned());
     let mut instance = Instance::new(name, physics, cluster, jobs);
+    // Times count from zero: nodes that idle until the first job comes cost what they cost.
+    instance.start = instance.start.min(Timestamp::ZERO);
     instance.prices = Prices {
         energy: Calendar::constant(EnergyPrice::new(costs.price)),
         pue: costs.pue,

@@ -120,6 +120,15 @@ fn an_idle_node_costs_what_it_says_and_price_may_differ_by_row() {
 }
 
 #[test]
+fn nodes_idle_from_time_zero_on() {
+    let files = Files::new("n1,A,4,0.36\n", COSTS, "J1,1000,9000,0.001,0,0\n", "J1,A,1,3600\n");
+    let summary = run(&andreas::read(files.path()).unwrap(), "fifo").summary;
+    // 1,000 s idle at 0.36 EUR/h, then an hour with one busy GPU.
+    assert!((summary.energy_cost - 0.2).abs() < 1e-9, "{}", summary.energy_cost);
+    assert_eq!(summary.makespan_s, 3600.0);
+}
+
+#[test]
 fn cheapest_in_time_then_fastest_best_fit_and_skipping() {
     let files = Files::new(
         "n1,A,4,0.0\nn2,B,1,0.0\n",
