@@ -71,24 +71,28 @@ impl ListPolicy {
             for choice in &mut tried {
                 choice.time = choice.time.max(SHORTEST);
             }
-            let now = tried.iter().find_map(|choice| {
-                let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
-                if start > view.now {
-                    return None;
-                }
-                let place = allocation(&self.free, &counts);
-                draft.can_start(&place, choice.limit).then_some((*choice, place))
-            });
+            let slots: Vec<(&Choice, Timestamp, Counts)> = tried
+                .iter()
+                .filter_map(|choice| {
+                    let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
+                    Some((choice, start, counts))
+                })
+                .collect();
+            let now = slots.iter().filter(|(_, start, _)| *start <= view.now).find_map(
+                |(choice, _, counts)| {
+                    let place = allocation(&self.free, counts);
+                    draft.can_start(&place, choice.limit).then_some((**choice, place))
+                },
+            );
             if let Some((choice, place)) = now {
                 let reason = if someone_waits { Reason::Backfilled } else { choice.reason };
                 let placement = self.start(draft, id, Choice { reason, ..choice }, place);
                 timeline.reserve(&counts(&placement), view.now, ends(view, id, &placement));
                 changed.push((id, placement));
             } else {
-                let later = tried.iter().filter_map(|choice| {
-                    let (start, counts) = timeline.earliest(cluster, choice.shape, choice.time)?;
-                    Some((start + choice.time, start, counts))
-                });
+                let later = slots
+                    .into_iter()
+                    .map(|(choice, start, counts)| (start + choice.time, start, counts));
                 if let Some((end, start, counts)) =
                     later.min_by_key(|(end, start, _)| (*end, *start))
                 {
