@@ -5,7 +5,7 @@
 
 use crate::ids::{GpuId, JobId, NodeId, PlanId};
 use crate::job::Elasticity;
-use crate::placement::Placement;
+use crate::placement::{Placement, mask_of};
 use crate::plan::{Decision, Plan};
 use crate::power::{self, NodePower, TOLERANCE};
 use crate::state::{Phase, Resident, State, Target};
@@ -326,12 +326,6 @@ fn one_job_per_gpu(node: NodeId, residents: &[Resident], wrong: &mut Vec<Violati
 fn occupancy(residents: &[Resident]) -> power::Occupancy {
     let none = power::Occupancy::default();
     residents.iter().fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
-}
-
-/// The mask of a node with that many GPUs.
-#[must_use]
-pub fn mask_of(gpus: u8) -> u64 {
-    if gpus >= 64 { u64::MAX } else { (1 << gpus) - 1 }
 }
 
 /// Looks at everything, from scratch: planned and held. For tests and `doctor`, not for events.

@@ -52,6 +52,12 @@ impl Share {
     }
 }
 
+/// All GPUs of a node that has so many.
+#[must_use]
+pub fn mask_of(gpus: u8) -> u64 {
+    if gpus >= 64 { u64::MAX } else { (1 << gpus) - 1 }
+}
+
 /// The GPUs a job holds; nodes in rising order, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

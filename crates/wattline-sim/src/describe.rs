@@ -1,5 +1,6 @@
 //! What is in a trace, without holding it.
 
+use crate::metrics::{mean, percentile};
 use crate::trace::{self, Format, TraceError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,10 +90,6 @@ pub fn describe(path: &Path, format: Format) -> Result<Description, TraceError> 
         deadlines += u64::from(job.deadline.is_some());
     })?;
     durations.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let rank = (share * durations.len() as f64).ceil().max(1.0) as usize;
-        durations.get(rank.min(durations.len()) - 1).copied().unwrap_or_default()
-    };
     let span = (last - first).max(0.0);
     Ok(Description {
         schema: "wattline.trace/1",
@@ -107,9 +104,9 @@ pub fn describe(path: &Path, format: Format) -> Result<Description, TraceError> 
         span_s: span,
         gpu_hours: gpu_seconds / 3600.0,
         gpus_for_load_0_9: if span > 0.0 { (gpu_seconds / (0.9 * span)).ceil() as u64 } else { 0 },
-        duration_mean_s: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
-        duration_p50_s: at(0.50),
-        duration_p99_s: at(0.99),
+        duration_mean_s: mean(&durations),
+        duration_p50_s: percentile(&durations, 0.50),
+        duration_p99_s: percentile(&durations, 0.99),
         deadlines,
         gpus: gpus.into_iter().map(|(gpus, jobs)| GpuBin { gpus, jobs }).collect(),
         models: models

@@ -133,7 +133,7 @@ pub fn replay(
             let next = UserId(users.len() as u32);
             let user =
                 job.user.clone().map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
-            fit(job, user, gpus, elasticity, options, &catalogue, &mut physics)
+            fit(job, user, gpus, elasticity, options, catalogue, &mut physics)
         })
         .collect();
     if clamped > 0 {

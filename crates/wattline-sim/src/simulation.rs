@@ -39,7 +39,7 @@ pub enum SimulationError {
 pub struct Watch<'a> {
     /// Seconds on some clock that only goes forward; timings are differences of it.
     pub seconds: &'a (dyn Fn() -> f64 + Sync),
-    /// Hears how many jobs are finished.
+    /// Hears how many more jobs are finished; from several threads where policies run side by side.
     pub progress: &'a (dyn Fn(usize) + Sync),
     /// Keep the power curve and what ran where, for a report.
     pub record: bool,
@@ -114,6 +114,7 @@ pub fn simulate(
         arrived: 0,
         ends: vec![None; instance.jobs.len()],
         finished: 0,
+        reported: 0,
         power: Vec::new(),
         plan_seconds: Vec::new(),
         peak_committed: Watts::ZERO,
@@ -156,6 +157,7 @@ struct Run<'a> {
     arrived: usize,
     ends: Vec<Option<Timestamp>>,
     finished: usize,
+    reported: usize,
     power: Vec<PowerSample>,
     plan_seconds: Vec<f32>,
     peak_committed: Watts,
@@ -194,12 +196,17 @@ impl Run<'_> {
             }
             rounds += 1;
             if rounds.is_multiple_of(ROUNDS_PER_REPORT) {
-                (self.watch.progress)(self.finished);
+                self.report();
             }
         }
         self.world.close(self.now);
-        (self.watch.progress)(self.finished);
+        self.report();
         Ok(())
+    }
+
+    fn report(&mut self) {
+        (self.watch.progress)(self.finished - self.reported);
+        self.reported = self.finished;
     }
 
     /// Time goes on; what was committed until now is booked.

@@ -2,6 +2,7 @@
 
 use crate::step::{Compute, Draw, Links, StepModel, Sync};
 use serde::Deserialize;
+use std::sync::LazyLock;
 use wattline_core::cluster::GpuType;
 use wattline_core::job::RestartCost;
 use wattline_core::units::{Seconds, Watts};
@@ -104,14 +105,14 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The one that is built in.
-    ///
-    /// # Panics
-    /// Never: a test reads it.
+    /// The one that is built in, read once.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the text is part of the program and tested")]
-    pub fn built_in() -> Self {
-        toml::from_str(include_str!("catalogue.toml")).expect("the built-in catalogue is sound")
+    pub fn built_in() -> &'static Self {
+        #[expect(clippy::expect_used, reason = "the text is part of the program and tested")]
+        static BUILT_IN: LazyLock<Catalogue> = LazyLock::new(|| {
+            toml::from_str(include_str!("catalogue.toml")).expect("the built-in catalogue is sound")
+        });
+        &BUILT_IN
     }
 
     /// GPU types.

@@ -46,7 +46,7 @@ enum Model {
 #[derive(Clone, Debug)]
 pub struct Physics {
     cluster: Arc<Cluster>,
-    catalogue: Catalogue,
+    catalogue: &'static Catalogue,
     measured: Option<Measured>,
     names: Vec<Box<str>>,
     models: Vec<Model>,
@@ -71,8 +71,8 @@ impl Physics {
 
     /// The catalogue behind it.
     #[must_use]
-    pub fn catalogue(&self) -> &Catalogue {
-        &self.catalogue
+    pub fn catalogue(&self) -> &'static Catalogue {
+        self.catalogue
     }
 
     /// A workload's name.

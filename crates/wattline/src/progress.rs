@@ -2,7 +2,6 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Shows finished jobs over all policies, on standard error, if that is a terminal.
@@ -29,11 +28,10 @@ impl Progress {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// A run has come that far; `last` is how far it was.
-    pub(crate) fn advance(&self, last: &AtomicUsize, finished: usize) {
-        let before = last.swap(finished, Ordering::Relaxed);
+    /// So many more jobs are finished.
+    pub(crate) fn advance(&self, jobs: usize) {
         if let Some(bar) = &self.bar {
-            bar.inc(finished.saturating_sub(before) as u64);
+            bar.inc(jobs as u64);
         }
     }
 }

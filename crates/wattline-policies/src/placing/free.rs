@@ -2,10 +2,9 @@
 //! every node.
 
 use super::node_set::NodeSet;
-use wattline_core::check::mask_of;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{GpuTypeId, NodeId};
-use wattline_core::placement::{Allocation, Share};
+use wattline_core::placement::{Allocation, Share, mask_of};
 use wattline_core::power::NodePower;
 use wattline_core::state::{State, Target};
 

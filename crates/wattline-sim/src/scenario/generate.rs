@@ -103,7 +103,7 @@ fn candidates(
     file: &str,
     physics: &mut Physics,
 ) -> Result<(Vec<Candidate>, Vec<f64>), ScenarioError> {
-    let catalogue = physics.catalogue().clone();
+    let catalogue = physics.catalogue();
     let mut wanted: Vec<(String, f64, Option<u32>)> =
         scenario.jobs.workloads.iter().map(|w| (w.name.clone(), w.share, w.batch)).collect();
     let everything = wanted.is_empty();

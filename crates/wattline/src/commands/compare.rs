@@ -7,7 +7,6 @@ use crate::source::{self, Source};
 use anyhow::anyhow;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use wattline_sim::experiment;
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
@@ -105,13 +104,8 @@ pub(crate) fn run_policies(
     threads: Option<usize>,
 ) -> Result<Vec<Outcome>> {
     let progress = Progress::new(instance.jobs.len() * policies.len());
-    // Each run reports its own count; the bar shows the sum of what is new.
-    let lasts: Vec<AtomicUsize> = (0..=64).map(|_| AtomicUsize::new(0)).collect();
     let seconds = || progress.seconds();
-    let report = |finished: usize| {
-        let slot = rayon_index() % lasts.len();
-        progress.advance(&lasts[slot], finished);
-    };
+    let report = |jobs: usize| progress.advance(jobs);
     let watch = Watch { seconds: &seconds, progress: &report, record };
     let run = || experiment::compare(instance, policies, &watch);
     let outcomes = match threads {
@@ -126,10 +120,6 @@ pub(crate) fn run_policies(
         SimulationError::Policy(error) => Failure::input(error),
         error @ SimulationError::Event { .. } => Failure::input(error),
     })
-}
-
-fn rayon_index() -> usize {
-    rayon::current_thread_index().map_or(64, |index| index)
 }
 
 /// What went wrong in a run is said even when only the table is looked at.
