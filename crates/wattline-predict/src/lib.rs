@@ -11,6 +11,7 @@ pub mod baseline;
 pub mod choose;
 pub mod evaluate;
 mod features;
+pub mod learner;
 pub mod model;
 mod process;
 pub mod reading;

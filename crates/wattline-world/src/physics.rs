@@ -18,6 +18,8 @@ pub struct Speed {
     pub rate: WorkRate,
     /// Drawn by each GPU.
     pub power: Watts,
+    /// What a sample of this batch is worth against one of the batch that was asked for.
+    pub worth: f64,
 }
 
 /// How a job that is known only by its duration scales: `n` GPUs are `n^0.85` times as fast as
@@ -157,7 +159,7 @@ impl Physics {
         match &self.models[job.workload.index()] {
             Model::Listed(times) => {
                 let time = times.get(&c.shape())?;
-                Some(Speed { rate: WorkRate(1.0 / time.get()), power: card.busy })
+                Some(Speed { rate: WorkRate(1.0 / time.get()), power: card.busy, worth: 1.0 })
             }
             Model::Steps { by_type, noise_scale } => {
                 let model = by_type[c.gpu_type.index()].as_ref()?;
@@ -187,9 +189,27 @@ impl Physics {
                     unclocked: DEFAULT_UNCLOCKED,
                 };
                 let rate = speed_up / draw.slowdown(card.busy, power);
-                Some(Speed { rate: WorkRate(rate), power })
+                Some(Speed { rate: WorkRate(rate), power, worth: 1.0 })
             }
         }
+    }
+
+    /// A workload's gradient noise scale, where it is known.
+    #[must_use]
+    pub fn noise_scale(&self, workload: WorkloadId) -> Option<f64> {
+        match &self.models[workload.index()] {
+            Model::Steps { noise_scale, .. } | Model::Measured { noise_scale, .. } => {
+                Some(*noise_scale).filter(|scale| scale.is_finite())
+            }
+            Model::Listed(_) | Model::Duration { .. } => None,
+        }
+    }
+
+    /// Whether a job's run times are declared rather than found out: listed by its site, or known
+    /// from a trace. There is nothing to learn about them.
+    #[must_use]
+    pub fn is_declared(&self, workload: WorkloadId) -> bool {
+        matches!(self.models[workload.index()], Model::Listed(_) | Model::Duration { .. })
     }
 
     /// Speed against the requested size, by the step model at the same batch; a job's own size is
@@ -216,5 +236,5 @@ impl Physics {
 
 fn sampled_speed(job: &Job, batch: u32, noise: f64, step: Seconds, power: Watts) -> Speed {
     let worth = if noise.is_finite() { efficiency(noise, job.batch.requested, batch) } else { 1.0 };
-    Speed { rate: WorkRate(f64::from(batch) * worth / step.get()), power }
+    Speed { rate: WorkRate(f64::from(batch) * worth / step.get()), power, worth }
 }

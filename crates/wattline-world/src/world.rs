@@ -105,6 +105,10 @@ struct Run {
     /// What this run's luck and its nodes do to its speed.
     luck: f64,
     per_gpu: Watts,
+    /// What a sample is worth at its batch.
+    worth: f64,
+    /// How long it took to get going again, until somebody is told.
+    load: Option<Seconds>,
     /// Its part of the meter's reading, and since when.
     power: Watts,
     power_since: Timestamp,
@@ -325,6 +329,8 @@ impl World {
             rate,
             luck,
             per_gpu: speed.power,
+            worth: speed.worth,
+            load: (load > Seconds::ZERO).then_some(load),
             power: Watts::ZERO,
             power_since: now,
             measured: (since, job.done),
@@ -339,9 +345,7 @@ impl World {
         }
         self.draw_job(now, id, placement);
         self.foresee_finish(id);
-        if let Some(every) = self.config.measure_every {
-            self.to_come.push(since + every, Happening::Measured(id, self.epoch(id)));
-        }
+        self.foresee_measurement(since, id);
         self.events.push_back(Event::Started { job: id, action });
     }
 
@@ -358,6 +362,8 @@ impl World {
     }
 
     fn stop(&mut self, now: Timestamp, id: JobId, meant: ActionId) {
+        // Saving is no training.
+        self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
         // A job that ended in the meantime has been reported as ended.
@@ -386,6 +392,8 @@ impl World {
     }
 
     fn limit(&mut self, now: Timestamp, id: JobId, limit: Watts, action: ActionId) {
+        // What was measured so far belongs to the old limit.
+        self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
         let Some(run) = &mut job.run else {
@@ -400,11 +408,13 @@ impl World {
             if let Some(speed) = self.physics.speed(&job.job, &run.placement.configuration) {
                 run.rate = WorkRate(speed.rate.0 * run.luck);
                 run.per_gpu = speed.power;
+                run.worth = speed.worth;
             }
             job.epoch += 1;
             let placement = run.placement.clone();
             self.draw_job(now, id, &placement);
             self.foresee_finish(id);
+            self.foresee_measurement(now, id);
         }
         self.events.push_back(Event::Limited { job: id, action });
     }
@@ -465,9 +475,7 @@ impl World {
             Happening::Saved(id, epoch) if epoch == self.epoch(id) => self.saved(now, id),
             Happening::Measured(id, epoch) if epoch == self.epoch(id) => {
                 self.measure(now, id);
-                if let Some(every) = self.config.measure_every {
-                    self.to_come.push(now + every, Happening::Measured(id, epoch));
-                }
+                self.foresee_measurement(now, id);
             }
             Happening::Booted(id, epoch) if epoch == self.nodes[id.index()].epoch => {
                 self.become_power(now, id, NodePower::Up);
@@ -489,9 +497,7 @@ impl World {
 
     /// The job gives its GPUs back.
     fn leave(&mut self, now: Timestamp, id: JobId) {
-        if self.config.measure_every.is_some() {
-            self.measure(now, id);
-        }
+        self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         job.epoch += 1;
         let Some(run) = job.run.take() else { return };
@@ -512,24 +518,38 @@ impl World {
         }
     }
 
+    fn foresee_measurement(&mut self, from: Timestamp, id: JobId) {
+        if let Some(every) = self.config.measure_every {
+            self.to_come.push(from + every, Happening::Measured(id, self.epoch(id)));
+        }
+    }
+
+    /// Reports what was done since the last report, if anybody wants to know.
     fn measure(&mut self, now: Timestamp, id: JobId) {
+        if self.config.measure_every.is_none() {
+            return;
+        }
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
         let Some(run) = &mut job.run else { return };
         let done = run.done_at(now, all);
-        let (since, before) = std::mem::replace(&mut run.measured, (now, done));
-        let seconds = now.since(since);
-        if seconds <= Seconds::ZERO || done <= before {
+        let (since, before) = run.measured;
+        if now <= since || done <= before {
             return;
         }
+        run.measured = (now, done);
+        let seconds = now - since;
         self.events.push_back(Event::Progress { job: id, done });
         self.events.push_back(Event::Measured(Measurement {
+            at: now,
             job: id,
             workload: job.job.workload,
             configuration: run.placement.configuration,
-            work: done - before,
+            processed: Work((done - before).0 / run.worth),
             seconds,
             power: Some(run.per_gpu),
+            noise_scale: self.physics.noise_scale(job.job.workload),
+            load: run.load.take(),
         }));
     }
 
