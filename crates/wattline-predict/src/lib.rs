@@ -8,6 +8,7 @@
 //! limit. Nothing of the world is known here but what was measured.
 
 pub mod baseline;
+mod belief;
 pub mod choose;
 pub mod evaluate;
 mod features;

@@ -4,10 +4,11 @@
 //! leaves over, and a process alone. Each counts by how sure it is there. Far from the readings
 //! structure wins, near them the readings do.
 
-use crate::features::{Coordinates, Scale};
-use crate::process::{OF_RESIDUALS, OF_WHOLE, Process};
-use crate::reading::{Point, Reading};
-use crate::step::{self, Covariance, Unknowns};
+use crate::belief::Belief;
+use crate::features::Scale;
+use crate::process::{OF_RESIDUALS, OF_WHOLE, Places, Process};
+use crate::reading::{Point, Reading, Weighed};
+use crate::step::{self, Fit};
 use nalgebra::DVector;
 use wattline_core::units::{Joules, Seconds, Watts};
 
@@ -51,6 +52,7 @@ impl Expectation {
 /// Both opinions about one quantity.
 #[derive(Clone, Debug)]
 struct Opinions {
+    places: Places,
     residual: Process,
     plain: Process,
     mean: f64,
@@ -60,8 +62,7 @@ struct Opinions {
 #[derive(Clone, Debug)]
 pub struct Model {
     scale: Scale,
-    unknowns: Unknowns,
-    covariance: Covariance,
+    fit: Fit,
     time: Opinions,
     power: Option<Opinions>,
     /// Log limits between which time is interpolated, rising.
@@ -76,17 +77,30 @@ impl Model {
     /// that may be asked about, the readings' own included. `None` without readings.
     #[must_use]
     pub fn fit(readings: &[Reading], space: &[Point]) -> Option<Self> {
+        let readings: Vec<Weighed> =
+            readings.iter().map(|reading| Weighed { reading: *reading, weight: 1.0 }).collect();
         if readings.is_empty() {
             return None;
         }
-        let readings = in_order(readings);
-        let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.point)));
-        let (unknowns, covariance) = step::fit(&readings);
-        let time = opinions(&readings, &scale, &unknowns, TIME)?;
-        let power = opinions(&readings, &scale, &unknowns, POWER);
+        Self::fit_weighed(in_order(readings), space, None)
+    }
+
+    /// The same for readings that count differently, in an order that does not depend on how they
+    /// came, under what is believed beside them.
+    pub(crate) fn fit_weighed(
+        readings: Vec<Weighed>,
+        space: &[Point],
+        borrowed: Option<&Belief>,
+    ) -> Option<Self> {
+        let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.reading.point)));
+        let own = Belief::of_readings(&readings);
+        let belief = borrowed.map_or_else(|| own.clone(), |borrowed| own.and(borrowed));
+        let fit = step::fit(&readings, &belief);
+        let time = opinions(&readings, &scale, &fit, TIME)?;
+        let power = opinions(&readings, &scale, &fit, POWER);
         let (ladder, measured) = ladder(&readings);
         let readings = readings.len();
-        Some(Self { scale, unknowns, covariance, time, power, ladder, measured, readings })
+        Some(Self { scale, fit, time, power, ladder, measured, readings })
     }
 
     /// How many readings stand behind it.
@@ -106,51 +120,63 @@ impl Model {
     pub fn curve(&self, point: &Point) -> Curve {
         let at = |limit: &f64| Point { limit: Watts::new(limit.exp()), ..*point };
         let steps: Vec<Point> = self.ladder.iter().map(at).collect();
-        let (time, variance) = self.along(&self.time, &steps, TIME);
-        let power = self.power.as_ref().map(|power| self.along(power, &steps, POWER).0);
-        Curve {
-            limits: self.ladder.clone(),
-            time: nearest_falling(&time),
-            spread: variance.into_iter().map(f64::sqrt).collect(),
-            power,
-        }
-    }
-
-    /// Means and variances of both opinions together, along a ladder of limits.
-    fn along(&self, opinions: &Opinions, steps: &[Point], quantity: usize) -> (Vec<f64>, Vec<f64>) {
         // What the unknowns' uncertainty adds is worked out where limits were measured and at the
         // ladder's ends, and drawn in straight lines between.
-        let uncertain = |k: usize| {
-            let slope = step::gradient(&self.unknowns, &steps[k], quantity);
-            (slope.transpose() * self.covariance * slope)[0].max(0.0)
-        };
         let mut anchors = self.measured.clone();
         anchors.extend([0, steps.len() - 1]);
         anchors.sort_unstable();
         anchors.dedup();
-        let known: Vec<(usize, f64)> = anchors.into_iter().map(|k| (k, uncertain(k))).collect();
-        steps
-            .iter()
-            .enumerate()
-            .map(|(k, point)| self.blend(opinions, point, quantity, between(&known, k)))
-            .unzip()
+        let uncertain: Vec<(usize, [f64; 2])> = anchors
+            .into_iter()
+            .map(|k| {
+                let of = |(_, slope): (f64, step::Unknowns)| {
+                    (slope.transpose() * self.fit.covariance * slope)[0].max(0.0)
+                };
+                (k, step::gradients(&self.fit.unknowns, &steps[k]).map(of))
+            })
+            .collect();
+        let mut curve = Curve {
+            limits: self.ladder.clone(),
+            time: Vec::with_capacity(steps.len()),
+            spread: Vec::with_capacity(steps.len()),
+            power: self.power.as_ref().map(|_| Vec::with_capacity(steps.len())),
+        };
+        for (k, point) in steps.iter().enumerate() {
+            let at = self.scale.apply(point);
+            let formula = step::predict(&self.fit.unknowns, point);
+            let unsure = between(&uncertain, k);
+            let projected = self.time.places.project(&at);
+            let (time, variance) =
+                self.time.blend(&projected, formula[TIME], unsure[TIME], self.readings);
+            curve.time.push(time);
+            curve.spread.push(variance.sqrt());
+            if let (Some(opinions), Some(power)) = (&self.power, &mut curve.power) {
+                let projected = opinions.places.project(&at);
+                let own = opinions.blend(&projected, formula[POWER], unsure[POWER], self.readings);
+                power.push(own.0);
+            }
+        }
+        curve.time = nearest_falling(&curve.time);
+        curve
     }
+}
 
+impl Opinions {
+    /// Mean and variance of both opinions together.
     fn blend(
         &self,
-        opinions: &Opinions,
-        point: &Point,
-        quantity: usize,
+        projected: &[DVector<f64>],
+        formula: f64,
         from_unknowns: f64,
+        readings: usize,
     ) -> (f64, f64) {
-        let at = self.scale.apply(point);
-        let (left_over, variance) = opinions.residual.predict(&at);
-        let structured = step::predict(&self.unknowns, point)[quantity] + left_over;
+        let (left_over, variance) = self.residual.predict(projected);
+        let structured = formula + left_over;
         let structured_variance = variance + STEP_VARIANCE * from_unknowns;
-        let (from_mean, plain_variance) = opinions.plain.predict(&at);
-        let plain = opinions.mean + from_mean;
+        let (from_mean, plain_variance) = self.plain.predict(projected);
+        let plain = self.mean + from_mean;
         // From a single reading a process alone knows nothing of any slope, and does not know it.
-        let share = if self.readings < 2 {
+        let share = if readings < 2 {
             0.0
         } else {
             structured_variance / (structured_variance + PLAIN_VARIANCE * plain_variance)
@@ -198,28 +224,29 @@ impl Curve {
     }
 }
 
-/// Straight lines between points whose places rise.
-fn between(points: &[(usize, f64)], at: usize) -> f64 {
+/// Straight lines between points whose places rise; there is at least one.
+fn between(points: &[(usize, [f64; 2])], at: usize) -> [f64; 2] {
     let after = points.partition_point(|(place, _)| *place < at);
-    match (after.checked_sub(1).map(|k| points[k]), points.get(after)) {
-        (Some((x0, y0)), Some((x1, y1))) => y0 + (y1 - y0) * (at - x0) as f64 / (x1 - x0) as f64,
-        (None, Some((_, first))) => *first,
-        (Some((_, last)), None) => last,
-        (None, None) => 0.0,
+    let (x1, y1) = points[after.min(points.len() - 1)];
+    let (x0, y0) = points[after.saturating_sub(1)];
+    if x1 <= x0 {
+        return y1;
     }
+    let share = (at - x0) as f64 / (x1 - x0) as f64;
+    [y0[0] + (y1[0] - y0[0]) * share, y0[1] + (y1[1] - y0[1]) * share]
 }
 
 /// Sums depend on their order in the last digit; readings come in any order.
-fn in_order(readings: &[Reading]) -> Vec<Reading> {
-    let mut readings = readings.to_vec();
-    readings.sort_by(by_values);
+fn in_order(mut readings: Vec<Weighed>) -> Vec<Weighed> {
+    readings.sort_by(|a, b| by_values(&a.reading, &b.reading));
     readings
 }
 
 /// Log limits at which curves are computed, and which of them were measured.
-fn ladder(readings: &[Reading]) -> (Vec<f64>, Vec<usize>) {
-    let highest = readings.iter().map(|r| r.point.limit.get()).fold(0.0, f64::max);
-    let own: Vec<f64> = readings.iter().map(|r| r.point.limit.get().ln()).collect();
+fn ladder(readings: &[Weighed]) -> (Vec<f64>, Vec<usize>) {
+    let limits = || readings.iter().map(|r| r.reading.point.limit.get());
+    let highest = limits().fold(0.0, f64::max);
+    let own: Vec<f64> = limits().map(f64::ln).collect();
     let mut ladder = own.clone();
     let quarter = std::f64::consts::LN_2 / 4.0;
     ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
@@ -230,7 +257,7 @@ fn ladder(readings: &[Reading]) -> (Vec<f64>, Vec<usize>) {
 }
 
 /// Any order will do, as long as only equal readings are equal in it.
-fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
+pub(crate) fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
     let counts = |r: &Reading| (r.point.nodes, r.point.gpus);
     let values = |r: &Reading| {
         let power = r.power.map_or(0.0, |power| power.get());
@@ -240,59 +267,32 @@ fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
     by_value.fold(counts(a).cmp(&counts(b)), std::cmp::Ordering::then)
 }
 
-fn opinions(
-    readings: &[Reading],
-    scale: &Scale,
-    unknowns: &Unknowns,
-    quantity: usize,
-) -> Option<Opinions> {
-    let known = Known::new(readings, scale, unknowns, quantity)?;
-    Some(Opinions {
-        residual: Process::new(known.at.clone(), &known.residuals, &OF_RESIDUALS),
-        plain: Process::new(known.at, &known.whole, &OF_WHOLE),
-        mean: known.mean,
-    })
-}
-
-/// What was measured of one quantity.
-struct Known {
-    at: Vec<Coordinates>,
-    /// What the step model leaves over.
-    residuals: DVector<f64>,
-    /// Differences from the mean.
-    whole: DVector<f64>,
-    mean: f64,
-}
-
-impl Known {
-    /// `None` where it was never measured.
-    fn new(
-        readings: &[Reading],
-        scale: &Scale,
-        unknowns: &Unknowns,
-        quantity: usize,
-    ) -> Option<Self> {
-        let measured: Vec<(&Point, f64)> = readings
-            .iter()
-            .filter_map(|r| match quantity {
-                TIME => Some((&r.point, r.per_sample.get().ln())),
-                _ => r.power.map(|power| (&r.point, power.get().ln())),
-            })
-            .collect();
-        if measured.is_empty() {
-            return None;
-        }
-        let count = measured.len();
-        let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
-        let left =
-            |(point, value): &(&Point, f64)| value - step::predict(unknowns, point)[quantity];
-        Some(Self {
-            at: measured.iter().map(|(point, _)| scale.apply(point)).collect(),
-            residuals: DVector::from_iterator(count, measured.iter().map(left)),
-            whole: DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean)),
-            mean,
+/// `None` where the quantity was never measured.
+fn opinions(readings: &[Weighed], scale: &Scale, fit: &Fit, quantity: usize) -> Option<Opinions> {
+    let measured: Vec<(&Weighed, f64)> = readings
+        .iter()
+        .filter_map(|weighed| match quantity {
+            TIME => Some((weighed, weighed.reading.per_sample.get().ln())),
+            _ => weighed.reading.power.map(|power| (weighed, power.get().ln())),
         })
+        .collect();
+    if measured.is_empty() {
+        return None;
     }
+    let count = measured.len();
+    let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
+    let left = |(weighed, value): &(&Weighed, f64)| {
+        value - step::predict(&fit.unknowns, &weighed.reading.point)[quantity]
+    };
+    let residuals = DVector::from_iterator(count, measured.iter().map(left));
+    let whole = DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean));
+    let at = measured.iter().map(|(weighed, _)| scale.apply(&weighed.reading.point)).collect();
+    let weights: Vec<f64> = measured.iter().map(|(weighed, _)| weighed.weight).collect();
+    let mut places = Places::new(at, &weights);
+    let mut residual = Process::new(&places, &residuals, &OF_RESIDUALS);
+    let mut plain = Process::new(&places, &whole, &OF_WHOLE);
+    places.keep_used(&mut [&mut residual, &mut plain]);
+    Some(Opinions { places, residual, plain, mean })
 }
 
 /// Far outside the readings an exponent may be anything; a prediction may not.

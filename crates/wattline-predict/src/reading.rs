@@ -27,6 +27,15 @@ pub struct Reading {
     pub power: Option<Watts>,
 }
 
+/// A reading and how much it counts: 1 for a single fresh run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighed {
+    /// What was measured.
+    pub reading: Reading,
+    /// More than 1: several runs agree on it; less: it is old.
+    pub weight: f64,
+}
+
 /// Why a reading is not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum Refused {
