@@ -100,8 +100,7 @@ impl Belief {
         let mut both = self.clone();
         for k in 0..UNKNOWNS {
             let (mine, theirs) = (sure(self.width[k]), sure(other.width[k]));
-            both.centre[k] =
-                (self.centre[k] * mine + other.centre[k] * theirs) / (mine + theirs);
+            both.centre[k] = (self.centre[k] * mine + other.centre[k] * theirs) / (mine + theirs);
             both.width[k] = (mine + theirs).sqrt().recip();
         }
         both

@@ -1,5 +1,7 @@
 //! Measurements in, models out: what a configuration will take in time and power.
 //!
+//! [`learner::Learner`] is the predictor of a cluster: it takes measurements in as they come and
+//! knows every workload on every kind of GPU, those that were never measured too.
 //! [`model::Model`] is one workload on one kind of GPU; [`choose::choose`] says which configurations
 //! to measure first; [`baseline`] is what the model must beat.
 //!
@@ -9,11 +11,17 @@
 
 pub mod baseline;
 mod belief;
+mod borrow;
 pub mod choose;
+mod efficiency;
 pub mod evaluate;
 mod features;
+mod group;
 pub mod learner;
 pub mod model;
 mod process;
 pub mod reading;
 mod step;
+mod store;
+
+pub use store::Drift;

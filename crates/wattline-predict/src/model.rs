@@ -10,6 +10,7 @@ use crate::process::{OF_RESIDUALS, OF_WHOLE, Places, Process};
 use crate::reading::{Point, Reading, Weighed};
 use crate::step::{self, Fit};
 use nalgebra::DVector;
+use wattline_core::cluster::GpuType;
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// The plain process is trusted less than its own variance says, and so are the unknowns of the
@@ -24,6 +25,8 @@ const NINETY_PER_CENT: f64 = 1.645;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to
 /// fall with the limit.
 const LADDER: std::ops::RangeInclusive<i32> = -8..=4;
+/// Steps of a card's own limits beyond which some are left out.
+const MOST_STEPS: usize = 12;
 
 const TIME: usize = 0;
 const POWER: usize = 1;
@@ -52,23 +55,29 @@ impl Expectation {
 /// Both opinions about one quantity.
 #[derive(Clone, Debug)]
 struct Opinions {
-    places: Places,
+    /// Where it was measured; `None`: where time was.
+    places: Option<Places>,
     residual: Process,
     plain: Process,
     mean: f64,
 }
 
+/// What readings add to the formula.
+#[derive(Clone, Debug)]
+struct Corrections {
+    scale: Scale,
+    places: Places,
+    time: Opinions,
+    power: Option<Opinions>,
+}
+
 /// A fitted model.
 #[derive(Clone, Debug)]
 pub struct Model {
-    scale: Scale,
     fit: Fit,
-    time: Opinions,
-    power: Option<Opinions>,
-    /// Log limits between which time is interpolated, rising.
-    ladder: Vec<f64>,
-    /// Which of them were measured.
-    measured: Vec<usize>,
+    /// `None` without readings.
+    corrections: Option<Corrections>,
+    ladder: Ladder,
     readings: usize,
 }
 
@@ -77,30 +86,44 @@ impl Model {
     /// that may be asked about, the readings' own included. `None` without readings.
     #[must_use]
     pub fn fit(readings: &[Reading], space: &[Point]) -> Option<Self> {
-        let readings: Vec<Weighed> =
+        let mut readings: Vec<Weighed> =
             readings.iter().map(|reading| Weighed { reading: *reading, weight: 1.0 }).collect();
         if readings.is_empty() {
             return None;
         }
-        Self::fit_weighed(in_order(readings), space, None)
+        // Sums depend on their order in the last digit; readings come in any order.
+        readings.sort_by(|a, b| by_values(&a.reading, &b.reading));
+        let belief = Belief::of_readings(&readings);
+        let fit = step::fit(&readings, &belief, &step::starts(&belief));
+        Some(Self::corrected(fit, &readings, space, Ladder::around(&readings)))
     }
 
-    /// The same for readings that count differently, in an order that does not depend on how they
-    /// came, under what is believed beside them.
-    pub(crate) fn fit_weighed(
-        readings: Vec<Weighed>,
+    /// A formula, and what readings say it gets wrong. They come in an order of their own.
+    pub(crate) fn corrected(
+        fit: Fit,
+        readings: &[Weighed],
         space: &[Point],
-        borrowed: Option<&Belief>,
-    ) -> Option<Self> {
+        ladder: Ladder,
+    ) -> Self {
         let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.reading.point)));
-        let own = Belief::of_readings(&readings);
-        let belief = borrowed.map_or_else(|| own.clone(), |borrowed| own.and(borrowed));
-        let fit = step::fit(&readings, &belief);
-        let time = opinions(&readings, &scale, &fit, TIME)?;
-        let power = opinions(&readings, &scale, &fit, POWER);
-        let (ladder, measured) = ladder(&readings);
-        let readings = readings.len();
-        Some(Self { scale, fit, time, power, ladder, measured, readings })
+        let corrections = Known::new(readings, &fit, TIME).map(|known| {
+            let mut places = known.places(&scale);
+            let mut time = known.opinions(&places);
+            let mut power = Known::new(readings, &fit, POWER).map(|power| {
+                if power.readings.len() == readings.len() {
+                    return power.opinions(&places);
+                }
+                let mut own = power.places(&scale);
+                let mut opinions = power.opinions(&own);
+                keep_used(&mut own, &mut [&mut opinions]);
+                Opinions { places: Some(own), ..opinions }
+            });
+            let mut sharing: Vec<&mut Opinions> = vec![&mut time];
+            sharing.extend(power.as_mut().filter(|power| power.places.is_none()));
+            keep_used(&mut places, &mut sharing);
+            Corrections { scale, places, time, power }
+        });
+        Self { fit, corrections, ladder, readings: readings.len() }
     }
 
     /// How many readings stand behind it.
@@ -119,45 +142,63 @@ impl Model {
     #[must_use]
     pub fn curve(&self, point: &Point) -> Curve {
         let at = |limit: &f64| Point { limit: Watts::new(limit.exp()), ..*point };
-        let steps: Vec<Point> = self.ladder.iter().map(at).collect();
-        // What the unknowns' uncertainty adds is worked out where limits were measured and at the
-        // ladder's ends, and drawn in straight lines between.
-        let mut anchors = self.measured.clone();
-        anchors.extend([0, steps.len() - 1]);
-        anchors.sort_unstable();
-        anchors.dedup();
-        let uncertain: Vec<(usize, [f64; 2])> = anchors
-            .into_iter()
+        let steps: Vec<Point> = self.ladder.limits.iter().map(at).collect();
+        // What the unknowns' uncertainty adds is worked out at a few limits and drawn in straight
+        // lines between.
+        let uncertain: Vec<(usize, [f64; 2])> = self
+            .ladder
+            .anchors
+            .iter()
             .map(|k| {
                 let of = |(_, slope): (f64, step::Unknowns)| {
                     (slope.transpose() * self.fit.covariance * slope)[0].max(0.0)
                 };
-                (k, step::gradients(&self.fit.unknowns, &steps[k]).map(of))
+                (*k, step::gradients(&self.fit.unknowns, &steps[*k]).map(of))
             })
             .collect();
+        let metered = self.corrections.as_ref().is_none_or(|c| c.power.is_some());
         let mut curve = Curve {
-            limits: self.ladder.clone(),
+            limits: self.ladder.limits.clone(),
             time: Vec::with_capacity(steps.len()),
             spread: Vec::with_capacity(steps.len()),
-            power: self.power.as_ref().map(|_| Vec::with_capacity(steps.len())),
+            power: metered.then(|| Vec::with_capacity(steps.len())),
         };
         for (k, point) in steps.iter().enumerate() {
-            let at = self.scale.apply(point);
             let formula = step::predict(&self.fit.unknowns, point);
             let unsure = between(&uncertain, k);
-            let projected = self.time.places.project(&at);
-            let (time, variance) =
-                self.time.blend(&projected, formula[TIME], unsure[TIME], self.readings);
+            let [(time, variance), (power, _)] = match &self.corrections {
+                Some(corrections) => corrections.apply(point, formula, unsure, self.readings),
+                None => [TIME, POWER].map(|q| (formula[q], STEP_VARIANCE * unsure[q])),
+            };
             curve.time.push(time);
             curve.spread.push(variance.sqrt());
-            if let (Some(opinions), Some(power)) = (&self.power, &mut curve.power) {
-                let projected = opinions.places.project(&at);
-                let own = opinions.blend(&projected, formula[POWER], unsure[POWER], self.readings);
-                power.push(own.0);
+            if let Some(powers) = &mut curve.power {
+                powers.push(power);
             }
         }
         curve.time = nearest_falling(&curve.time);
         curve
+    }
+}
+
+impl Corrections {
+    /// Means and variances of time and power.
+    fn apply(
+        &self,
+        point: &Point,
+        formula: [f64; 2],
+        unsure: [f64; 2],
+        readings: usize,
+    ) -> [(f64, f64); 2] {
+        let at = self.scale.apply(point);
+        let projected = self.places.project(&at);
+        let time = self.time.blend(&projected, formula[TIME], unsure[TIME], readings);
+        let power = self.power.as_ref().map_or((formula[POWER], unsure[POWER]), |opinions| {
+            let own = opinions.places.as_ref().map(|places| places.project(&at));
+            let projected = own.as_ref().unwrap_or(&projected);
+            opinions.blend(projected, formula[POWER], unsure[POWER], readings)
+        });
+        [time, power]
     }
 }
 
@@ -236,28 +277,49 @@ fn between(points: &[(usize, [f64; 2])], at: usize) -> [f64; 2] {
     [y0[0] + (y1[0] - y0[0]) * share, y0[1] + (y1[1] - y0[1]) * share]
 }
 
-/// Sums depend on their order in the last digit; readings come in any order.
-fn in_order(mut readings: Vec<Weighed>) -> Vec<Weighed> {
-    readings.sort_by(|a, b| by_values(&a.reading, &b.reading));
-    readings
+/// The limits at which curves are computed, rising.
+#[derive(Clone, Debug)]
+pub(crate) struct Ladder {
+    /// Their logarithms.
+    limits: Vec<f64>,
+    /// Where the unknowns' uncertainty is worked out.
+    anchors: Vec<usize>,
 }
 
-/// Log limits at which curves are computed, and which of them were measured.
-fn ladder(readings: &[Weighed]) -> (Vec<f64>, Vec<usize>) {
-    let limits = || readings.iter().map(|r| r.reading.point.limit.get());
-    let highest = limits().fold(0.0, f64::max);
-    let own: Vec<f64> = limits().map(f64::ln).collect();
-    let mut ladder = own.clone();
-    let quarter = std::f64::consts::LN_2 / 4.0;
-    ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
-    ladder.sort_by(f64::total_cmp);
-    ladder.dedup();
-    let measured = (0..ladder.len()).filter(|k| own.contains(&ladder[*k])).collect();
-    (ladder, measured)
+impl Ladder {
+    /// Around what was measured.
+    fn around(readings: &[Weighed]) -> Self {
+        let measured = || readings.iter().map(|r| r.reading.point.limit.get());
+        let highest = measured().fold(0.0, f64::max);
+        let own: Vec<f64> = measured().map(f64::ln).collect();
+        let mut limits = own.clone();
+        let quarter = std::f64::consts::LN_2 / 4.0;
+        limits.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let anchor = |k: &usize| own.contains(&limits[*k]) || *k == 0 || *k == limits.len() - 1;
+        let anchors = (0..limits.len()).filter(anchor).collect();
+        Self { limits, anchors }
+    }
+
+    /// The limits a card can be set to, or some of them.
+    pub(crate) fn of_card(card: &GpuType) -> Self {
+        let down: Vec<f64> = card.limits_down().map(Watts::get).collect();
+        let every = down.len().div_ceil(MOST_STEPS).max(1);
+        let ends = [card.min_limit.get(), card.max_limit.get()];
+        let mut limits: Vec<f64> =
+            down.into_iter().step_by(every).chain(ends).map(|limit| limit.max(1.0).ln()).collect();
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let last = limits.len() - 1;
+        let mut anchors = vec![0, last / 2, last];
+        anchors.dedup();
+        Self { limits, anchors }
+    }
 }
 
 /// Any order will do, as long as only equal readings are equal in it.
-pub(crate) fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
+fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
     let counts = |r: &Reading| (r.point.nodes, r.point.gpus);
     let values = |r: &Reading| {
         let power = r.power.map_or(0.0, |power| power.get());
@@ -267,32 +329,63 @@ pub(crate) fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
     by_value.fold(counts(a).cmp(&counts(b)), std::cmp::Ordering::then)
 }
 
-/// `None` where the quantity was never measured.
-fn opinions(readings: &[Weighed], scale: &Scale, fit: &Fit, quantity: usize) -> Option<Opinions> {
-    let measured: Vec<(&Weighed, f64)> = readings
-        .iter()
-        .filter_map(|weighed| match quantity {
-            TIME => Some((weighed, weighed.reading.per_sample.get().ln())),
-            _ => weighed.reading.power.map(|power| (weighed, power.get().ln())),
+/// What was measured of one quantity.
+struct Known<'a> {
+    readings: Vec<&'a Weighed>,
+    /// What the step model leaves over.
+    residuals: DVector<f64>,
+    /// Differences from the mean.
+    whole: DVector<f64>,
+    mean: f64,
+}
+
+impl<'a> Known<'a> {
+    /// `None` where it was never measured.
+    fn new(readings: &'a [Weighed], fit: &Fit, quantity: usize) -> Option<Self> {
+        let measured: Vec<(&Weighed, f64)> = readings
+            .iter()
+            .filter_map(|weighed| match quantity {
+                TIME => Some((weighed, weighed.reading.per_sample.get().ln())),
+                _ => weighed.reading.power.map(|power| (weighed, power.get().ln())),
+            })
+            .collect();
+        if measured.is_empty() {
+            return None;
+        }
+        let count = measured.len();
+        let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
+        let left = |(weighed, value): &(&Weighed, f64)| {
+            value - step::predict(&fit.unknowns, &weighed.reading.point)[quantity]
+        };
+        Some(Self {
+            residuals: DVector::from_iterator(count, measured.iter().map(left)),
+            whole: DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean)),
+            readings: measured.into_iter().map(|(weighed, _)| weighed).collect(),
+            mean,
         })
-        .collect();
-    if measured.is_empty() {
-        return None;
     }
-    let count = measured.len();
-    let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
-    let left = |(weighed, value): &(&Weighed, f64)| {
-        value - step::predict(&fit.unknowns, &weighed.reading.point)[quantity]
-    };
-    let residuals = DVector::from_iterator(count, measured.iter().map(left));
-    let whole = DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean));
-    let at = measured.iter().map(|(weighed, _)| scale.apply(&weighed.reading.point)).collect();
-    let weights: Vec<f64> = measured.iter().map(|(weighed, _)| weighed.weight).collect();
-    let mut places = Places::new(at, &weights);
-    let mut residual = Process::new(&places, &residuals, &OF_RESIDUALS);
-    let mut plain = Process::new(&places, &whole, &OF_WHOLE);
-    places.keep_used(&mut [&mut residual, &mut plain]);
-    Some(Opinions { places, residual, plain, mean })
+
+    fn places(&self, scale: &Scale) -> Places {
+        let at = self.readings.iter().map(|weighed| scale.apply(&weighed.reading.point)).collect();
+        let weights: Vec<f64> = self.readings.iter().map(|weighed| weighed.weight).collect();
+        Places::new(at, &weights)
+    }
+
+    fn opinions(&self, places: &Places) -> Opinions {
+        Opinions {
+            places: None,
+            residual: Process::new(places, &self.residuals, &OF_RESIDUALS),
+            plain: Process::new(places, &self.whole, &OF_WHOLE),
+            mean: self.mean,
+        }
+    }
+}
+
+/// Forgets what none of these needs.
+fn keep_used(places: &mut Places, opinions: &mut [&mut Opinions]) {
+    let mut processes: Vec<&mut Process> =
+        opinions.iter_mut().flat_map(|o| [&mut o.residual, &mut o.plain]).collect();
+    places.keep_used(&mut processes);
 }
 
 /// Far outside the readings an exponent may be anything; a prediction may not.

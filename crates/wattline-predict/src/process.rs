@@ -184,8 +184,11 @@ impl Process {
         for cell in &self.cells {
             let near = &projected[cell.spectrum];
             let here = cell.amplitude * near.dot(&cell.pull);
-            let explained: f64 =
-                near.iter().zip(cell.shrink.iter()).map(|(near, shrink)| near * near * shrink).sum();
+            let explained: f64 = near
+                .iter()
+                .zip(cell.shrink.iter())
+                .map(|(near, shrink)| near * near * shrink)
+                .sum();
             let variance = (cell.amplitude - cell.amplitude * cell.amplitude * explained).max(0.0);
             mean += cell.weight * here;
             second += cell.weight * (here * here + variance + cell.noise);

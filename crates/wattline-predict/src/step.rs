@@ -29,7 +29,7 @@ const CLOCK_FLOOR: f64 = 0.004;
 /// Starts of the fit: offsets of the overlap's sharpness from its prior.
 const STARTS: [f64; 3] = [-1.5, 0.0, 1.0];
 /// The fit is as good as it needs to be when a step changes less than this.
-const TOLERANCE: f64 = 1e-7;
+const TOLERANCE: f64 = 1e-4;
 
 /// Names of the unknowns' places.
 pub(crate) mod at {
@@ -122,13 +122,20 @@ pub(crate) struct Fit {
     pub(crate) covariance: Covariance,
 }
 
-/// Fits readings under a belief.
-pub(crate) fn fit(readings: &[Weighed], belief: &Belief) -> Fit {
-    let mut best: Option<(f64, Unknowns)> = None;
-    for offset in STARTS {
+/// Where to look first when nothing is known but a belief.
+pub(crate) fn starts(belief: &Belief) -> [Unknowns; 3] {
+    STARTS.map(|offset| {
         let mut start = belief.centre;
         start[at::HOST_OVERLAP] += offset;
-        let problem = Problem { readings, belief, unknowns: start };
+        start
+    })
+}
+
+/// Fits readings under a belief, from several starts; the best counts.
+pub(crate) fn fit(readings: &[Weighed], belief: &Belief, starts: &[Unknowns]) -> Fit {
+    let mut best: Option<(f64, Unknowns)> = None;
+    for start in starts {
+        let problem = Problem { readings, belief, unknowns: *start };
         let solver = LevenbergMarquardt::new()
             .with_ftol(TOLERANCE)
             .with_xtol(TOLERANCE)
@@ -145,8 +152,14 @@ pub(crate) fn fit(readings: &[Weighed], belief: &Belief) -> Fit {
     let problem = Problem { readings, belief, unknowns };
     let jacobian = problem.derivatives();
     let information = jacobian.transpose() * &jacobian;
-    let prior = || Covariance::from_diagonal(&belief.width.map(|w| w * w));
-    Fit { unknowns, covariance: information.try_inverse().unwrap_or_else(prior) }
+    let covariance = information.try_inverse().unwrap_or_else(|| believed(belief).covariance);
+    Fit { unknowns, covariance }
+}
+
+/// Without any reading a belief is all there is.
+pub(crate) fn believed(belief: &Belief) -> Fit {
+    let covariance = Covariance::from_diagonal(&belief.width.map(|w| w * w));
+    Fit { unknowns: belief.centre, covariance }
 }
 
 /// What a single reading is off by, at least.
