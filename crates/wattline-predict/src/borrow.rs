@@ -64,7 +64,7 @@ pub(crate) fn borrow<'a>(
     pairs: impl Fn(usize) -> Vec<Pair<'a>>,
 ) -> Belief {
     let mut belief = default.clone();
-    for k in 0..UNKNOWNS {
+    for (k, between) in BETWEEN_CARDS.into_iter().enumerate() {
         let of_card = matches!(k, at::IDLE_POWER | at::BUSY_POWER);
         let seen = |lender: &Lender<'_>| {
             let (mean, variance) = lender.evidence[k]?;
@@ -75,7 +75,7 @@ pub(crate) fn borrow<'a>(
             .filter(|lender| !lender.same_workload)
             .filter_map(|lender| {
                 let (mean, variance) = seen(lender)?;
-                let other = if lender.same_card { 0.0 } else { BETWEEN_CARDS[k] };
+                let other = if lender.same_card { 0.0 } else { between };
                 Some((mean, variance + other * other))
             })
             .collect();
@@ -94,7 +94,6 @@ pub(crate) fn borrow<'a>(
                     Some((here - (there - card), unsure + also))
                 })
                 .collect();
-            let between = BETWEEN_CARDS[k];
             let (difference, scatter) =
                 population((0.0, between * between), &differences, OF_CARDS);
             let variance = variance + scatter;

@@ -12,7 +12,7 @@ use wattline_core::cluster::GpuType;
 use wattline_core::units::Watts;
 
 /// Configurations that are fitted one by one; further ones are counted with the nearest of these.
-const MOST_FITTED: usize = 24;
+const MOST_FITTED: usize = 20;
 /// How near a configuration must be to count with another, in the unit cube.
 const NEAR: f64 = 0.25;
 /// The most that a configuration counts for after others were counted with it.
@@ -67,7 +67,7 @@ impl Group {
             return Model::corrected(step::believed(belief), &[], &[], ladder);
         };
         let both = Belief::of_readings(&own.fitted).and(belief);
-        let fit = step::fit(&own.fitted, &both, &[own.fit.unknowns, both.centre]);
+        let fit = step::fit(&own.fitted, &both, &[own.fit.unknowns]);
         Model::corrected(fit, &own.fitted, &own.space, ladder)
     }
 }

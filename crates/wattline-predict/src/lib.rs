@@ -15,6 +15,7 @@ mod borrow;
 pub mod choose;
 mod efficiency;
 pub mod evaluate;
+mod fallback;
 mod features;
 mod group;
 pub mod learner;

@@ -4,7 +4,9 @@
 //! leaves over, and a process alone. Each counts by how sure it is there. Far from the readings
 //! structure wins, near them the readings do.
 
+use crate::baseline::{Answer, Way};
 use crate::belief::Belief;
+use crate::fallback::Fallback;
 use crate::features::Scale;
 use crate::process::{OF_RESIDUALS, OF_WHOLE, Places, Process};
 use crate::reading::{Point, Reading, Weighed};
@@ -60,6 +62,8 @@ struct Opinions {
     residual: Process,
     plain: Process,
     mean: f64,
+    /// Counts instead of both.
+    fallback: Option<Fallback>,
 }
 
 /// What readings add to the formula.
@@ -108,13 +112,13 @@ impl Model {
         let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.reading.point)));
         let corrections = Known::new(readings, &fit, TIME).map(|known| {
             let mut places = known.places(&scale);
-            let mut time = known.opinions(&places);
+            let mut time = known.opinions(&places, space);
             let mut power = Known::new(readings, &fit, POWER).map(|power| {
                 if power.readings.len() == readings.len() {
-                    return power.opinions(&places);
+                    return power.opinions(&places, space);
                 }
                 let mut own = power.places(&scale);
-                let mut opinions = power.opinions(&own);
+                let mut opinions = power.opinions(&own, space);
                 keep_used(&mut own, &mut [&mut opinions]);
                 Opinions { places: Some(own), ..opinions }
             });
@@ -130,6 +134,14 @@ impl Model {
     #[must_use]
     pub fn readings(&self) -> usize {
         self.readings
+    }
+
+    /// The baselines that do better here than the model, for time and for power.
+    #[must_use]
+    pub fn fallbacks(&self) -> [Option<Way>; 2] {
+        let way = |opinions: &Opinions| opinions.fallback.as_ref().map(Fallback::way);
+        let of = self.corrections.as_ref();
+        [of.and_then(|c| way(&c.time)), of.and_then(|c| c.power.as_ref().and_then(way))]
     }
 
     /// What to expect of a configuration: finite, positive, and never slower at a higher limit.
@@ -149,12 +161,7 @@ impl Model {
             .ladder
             .anchors
             .iter()
-            .map(|k| {
-                let of = |(_, slope): (f64, step::Unknowns)| {
-                    (slope.transpose() * self.fit.covariance * slope)[0].max(0.0)
-                };
-                (*k, step::gradients(&self.fit.unknowns, &steps[*k]).map(of))
-            })
+            .map(|k| (*k, self.fit.at(&steps[*k]).map(|(_, unsure)| unsure)))
             .collect();
         let metered = self.corrections.as_ref().is_none_or(|c| c.power.is_some());
         let mut curve = Curve {
@@ -192,29 +199,44 @@ impl Corrections {
     ) -> [(f64, f64); 2] {
         let at = self.scale.apply(point);
         let projected = self.places.project(&at);
-        let time = self.time.blend(&projected, formula[TIME], unsure[TIME], readings);
+        let time = self.time.at(point, &projected, formula[TIME], unsure[TIME], readings);
         let power = self.power.as_ref().map_or((formula[POWER], unsure[POWER]), |opinions| {
             let own = opinions.places.as_ref().map(|places| places.project(&at));
             let projected = own.as_ref().unwrap_or(&projected);
-            opinions.blend(projected, formula[POWER], unsure[POWER], readings)
+            opinions.at(point, projected, formula[POWER], unsure[POWER], readings)
         });
         [time, power]
     }
 }
 
 impl Opinions {
+    /// Mean and variance of both opinions together, or of the baseline that is better.
+    fn at(
+        &self,
+        point: &Point,
+        projected: &[DVector<f64>],
+        formula: f64,
+        unsure: f64,
+        readings: usize,
+    ) -> (f64, f64) {
+        self.fallback.as_ref().and_then(|fallback| fallback.at(point)).unwrap_or_else(|| {
+            let (left_over, from_mean) =
+                (self.residual.predict(projected), self.plain.predict(projected));
+            self.blend(left_over, from_mean, formula, unsure, readings)
+        })
+    }
+
     /// Mean and variance of both opinions together.
     fn blend(
         &self,
-        projected: &[DVector<f64>],
+        (left_over, variance): (f64, f64),
+        (from_mean, plain_variance): (f64, f64),
         formula: f64,
         from_unknowns: f64,
         readings: usize,
     ) -> (f64, f64) {
-        let (left_over, variance) = self.residual.predict(projected);
         let structured = formula + left_over;
         let structured_variance = variance + STEP_VARIANCE * from_unknowns;
-        let (from_mean, plain_variance) = self.plain.predict(projected);
         let plain = self.mean + from_mean;
         // From a single reading a process alone knows nothing of any slope, and does not know it.
         let share = if readings < 2 {
@@ -332,6 +354,11 @@ fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
 /// What was measured of one quantity.
 struct Known<'a> {
     readings: Vec<&'a Weighed>,
+    quantity: fn(&Answer) -> Option<f64>,
+    /// Logarithms.
+    values: Vec<f64>,
+    /// Variances that the unknowns' uncertainty adds.
+    unsure: Vec<f64>,
     /// What the step model leaves over.
     residuals: DVector<f64>,
     /// Differences from the mean.
@@ -342,25 +369,32 @@ struct Known<'a> {
 impl<'a> Known<'a> {
     /// `None` where it was never measured.
     fn new(readings: &'a [Weighed], fit: &Fit, quantity: usize) -> Option<Self> {
+        let of: fn(&Answer) -> Option<f64> = match quantity {
+            TIME => |answer| Some(answer.0.get()),
+            _ => |answer| answer.1.map(Watts::get),
+        };
         let measured: Vec<(&Weighed, f64)> = readings
             .iter()
-            .filter_map(|weighed| match quantity {
-                TIME => Some((weighed, weighed.reading.per_sample.get().ln())),
-                _ => weighed.reading.power.map(|power| (weighed, power.get().ln())),
+            .filter_map(|weighed| {
+                let reading = &weighed.reading;
+                Some((weighed, of(&(reading.per_sample, reading.power))?.ln()))
             })
             .collect();
         if measured.is_empty() {
             return None;
         }
         let count = measured.len();
-        let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
-        let left = |(weighed, value): &(&Weighed, f64)| {
-            value - step::predict(&fit.unknowns, &weighed.reading.point)[quantity]
-        };
+        let values: Vec<f64> = measured.iter().map(|(_, value)| *value).collect();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let (formula, unsure): (Vec<f64>, Vec<f64>) =
+            measured.iter().map(|(weighed, _)| fit.at(&weighed.reading.point)[quantity]).unzip();
         Some(Self {
-            residuals: DVector::from_iterator(count, measured.iter().map(left)),
-            whole: DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean)),
+            residuals: DVector::from_fn(count, |k, _| values[k] - formula[k]),
+            whole: DVector::from_fn(count, |k, _| values[k] - mean),
             readings: measured.into_iter().map(|(weighed, _)| weighed).collect(),
+            quantity: of,
+            values,
+            unsure,
             mean,
         })
     }
@@ -371,13 +405,34 @@ impl<'a> Known<'a> {
         Places::new(at, &weights)
     }
 
-    fn opinions(&self, places: &Places) -> Opinions {
-        Opinions {
+    fn opinions(&self, places: &Places, space: &[Point]) -> Opinions {
+        let mut opinions = Opinions {
             places: None,
             residual: Process::new(places, &self.residuals, &OF_RESIDUALS),
             plain: Process::new(places, &self.whole, &OF_WHOLE),
             mean: self.mean,
-        }
+            fallback: None,
+        };
+        let errors = self.errors(places, &opinions);
+        let readings: Vec<Reading> = self.readings.iter().map(|weighed| weighed.reading).collect();
+        opinions.fallback = Fallback::find(&readings, space, &errors, self.quantity);
+        opinions
+    }
+
+    /// What each reading is off from what the others lead to expect, in logarithms; the formula has
+    /// seen them all.
+    fn errors(&self, places: &Places, opinions: &Opinions) -> Vec<f64> {
+        let left_over = opinions.residual.without_each(places, &self.residuals);
+        let from_mean = opinions.plain.without_each(places, &self.whole);
+        let count = self.values.len();
+        (0..count)
+            .map(|k| {
+                let formula = self.values[k] - self.residuals[k];
+                let (mean, _) =
+                    opinions.blend(left_over[k], from_mean[k], formula, self.unsure[k], count);
+                self.values[k] - mean
+            })
+            .collect()
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn predict(unknowns: &Unknowns, point: &Point) -> [f64; 2] {
 }
 
 /// The same, each with its derivatives by the unknowns.
-pub(crate) fn gradients(unknowns: &Unknowns, point: &Point) -> [(f64, Unknowns); 2] {
+fn gradients(unknowns: &Unknowns, point: &Point) -> [(f64, Unknowns); 2] {
     let dual = |place: usize| DualSVec64::<UNKNOWNS>::from_re(unknowns[place]).derivative(place);
     let all: [DualSVec64<UNKNOWNS>; UNKNOWNS] = std::array::from_fn(dual);
     logs(|place| all[place], point)
@@ -120,6 +120,14 @@ pub(crate) fn gradients(unknowns: &Unknowns, point: &Point) -> [(f64, Unknowns);
 pub(crate) struct Fit {
     pub(crate) unknowns: Unknowns,
     pub(crate) covariance: Covariance,
+}
+
+impl Fit {
+    /// Logarithms of time and power, and the variances that the unknowns' uncertainty gives them.
+    pub(crate) fn at(&self, point: &Point) -> [(f64, f64); 2] {
+        gradients(&self.unknowns, point)
+            .map(|(log, slope)| (log, (slope.transpose() * self.covariance * slope)[0].max(0.0)))
+    }
 }
 
 /// Where to look first when nothing is known but a belief.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Truth, cases, log_uniform, point};
+use common::{Truth, cases, log_uniform, point, shuffled};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -144,17 +144,6 @@ fn any_measurement() -> impl Strategy<Value = Measurement> {
     )
 }
 
-fn shuffled<T: Clone>(values: &[T], key: u64) -> Vec<T> {
-    let mut shuffled = values.to_vec();
-    let mut state = key | 1;
-    for last in (1..shuffled.len()).rev() {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        shuffled.swap(last, (state >> 33) as usize % (last + 1));
-    }
-    shuffled
-}
-
 proptest! {
     #![proptest_config(cases(48, 11))]
 
@@ -246,15 +235,6 @@ fn off(learner: &Learner, truth: &Truth, workload: u32, gpu_type: GpuTypeId) -> 
                 let c = configuration(gpu_type, gpus, 1, per_gpu * gpus, limit);
                 let p = learner.predict(&job(workload, c.batch), &c).unwrap();
                 let (time, _) = truth.at(&point(gpus, 1, c.batch.into(), limit));
-                if std::env::var("DBG").is_ok() {
-                    eprintln!(
-                        "{gpus} {per_gpu} {limit}: {:.3} [{:.2} {:.2}] {:.0} W",
-                        (p.rate.0 * time).ln(),
-                        p.time_low,
-                        p.time_high,
-                        p.power.get()
-                    );
-                }
                 all.push((p.rate.0 * time).ln().abs());
             }
         }
