@@ -20,22 +20,23 @@ const AROUND_READINGS: [f64; UNKNOWNS] =
 /// (in logarithms).
 const SINGLE_BATCH: (f64, f64) = (-1.5, 1.5);
 
-/// Before anything was measured: a launch takes some 20 ms, a sample anything from microseconds to
-/// seconds.
+/// Before anything was measured: a launch takes some 20 ms. A sample may take anything from
+/// nanoseconds to seconds, but people choose batches that take a GPU some 120 ms.
 const HOST: (f64, f64) = (-3.9, 1.2);
-const PER_SAMPLE: (f64, f64) = (-6.5, 2.2);
+const STEP: (f64, f64) = (-2.1, 1.3);
 /// How sure one is that a workload draws what its card is said to.
 const CARD_POWER: f64 = 0.35;
 
 impl Belief {
-    /// Of a workload that was never measured, on a card.
-    pub(crate) fn of_card(card: &GpuType) -> Self {
+    /// Of a workload that was never measured, on a card; `local` is the logarithm of the samples
+    /// per GPU that it is trained with.
+    pub(crate) fn of_card(card: &GpuType, local: f64) -> Self {
         let (idle, busy) = (card.idle.get().max(1.0), card.busy.get().max(2.0));
         // A card with a job on it draws more than an idle one even between kernels.
         let low = (1.6 * idle).min(0.5 * busy);
-        let mut belief = Self::at_scale(HOST.0.exp(), PER_SAMPLE.0.exp(), low, busy);
+        let mut belief = Self::at_scale(HOST.0.exp(), (STEP.0 - local).exp(), low, busy);
         belief.width[at::HOST] = HOST.1;
-        belief.width[at::PER_SAMPLE] = PER_SAMPLE.1;
+        belief.width[at::PER_SAMPLE] = STEP.1;
         belief.width[at::IDLE_POWER] = CARD_POWER;
         belief.width[at::BUSY_POWER] = CARD_POWER;
         for sync in [at::NODE_BASE, at::NODE_PER_GPU, at::NET_BASE, at::NET_PER_GPU] {

@@ -46,6 +46,8 @@ pub(crate) struct Lender<'a> {
     pub(crate) evidence: &'a Evidence,
     /// What its card's logarithm of power is above the borrower's.
     pub(crate) card: f64,
+    /// And its logarithm of samples per GPU: workloads take similar steps, not similar samples.
+    pub(crate) local: f64,
     pub(crate) same_workload: bool,
     pub(crate) same_card: bool,
 }
@@ -68,7 +70,12 @@ pub(crate) fn borrow<'a>(
         let of_card = matches!(k, at::IDLE_POWER | at::BUSY_POWER);
         let seen = |lender: &Lender<'_>| {
             let (mean, variance) = lender.evidence[k]?;
-            Some((mean - if of_card { lender.card } else { 0.0 }, variance))
+            let apart = match k {
+                _ if of_card => lender.card,
+                at::PER_SAMPLE if !lender.same_workload => -lender.local,
+                _ => 0.0,
+            };
+            Some((mean - apart, variance))
         };
         let others: Vec<(f64, f64)> = lenders
             .iter()

@@ -28,6 +28,8 @@ struct Own {
     readings: Vec<Weighed>,
     fit: Fit,
     evidence: Evidence,
+    /// The mean logarithm of samples per GPU.
+    local: f64,
     /// What is fitted, the rest counted with it.
     fitted: Vec<Weighed>,
     space: Vec<Point>,
@@ -41,12 +43,15 @@ pub(crate) struct Group {
     /// Which formula this is, for those who keep what follows from it.
     pub(crate) formula: u64,
     pub(crate) drift: Option<Drift>,
+    /// How runs of the same configurations scatter: a sum of squares and its degrees of freedom.
+    pub(crate) scatter: (f64, f64),
 }
 
 impl Group {
     /// Brings what follows from the measurements up to date; says whether anything changed.
     pub(crate) fn refresh(&mut self, card: &GpuType, look: i64) -> bool {
         self.drift = self.store.look(look);
+        self.scatter = self.store.scatter();
         let readings = self.store.readings();
         if readings.is_empty() || self.own.as_ref().is_some_and(|own| own.readings == readings) {
             return false;
@@ -58,6 +63,11 @@ impl Group {
     /// What the measurements say of the formula's unknowns.
     pub(crate) fn evidence(&self) -> Option<&Evidence> {
         self.own.as_ref().map(|own| &own.evidence)
+    }
+
+    /// The usual logarithm of samples per GPU.
+    pub(crate) fn local(&self) -> Option<f64> {
+        self.own.as_ref().map(|own| own.local)
     }
 
     /// The model under a belief that comes from elsewhere.
@@ -85,7 +95,9 @@ impl Own {
         if readings.len() > chosen.len() {
             count_in(&mut fitted, &chosen, &readings, &at, &fit);
         }
-        Self { readings, fit, evidence: told, fitted, space }
+        let local = |r: &Weighed| (r.reading.point.batch / f64::from(r.reading.point.gpus)).ln();
+        let local = fitted.iter().map(local).sum::<f64>() / fitted.len() as f64;
+        Self { readings, fit, evidence: told, local, fitted, space }
     }
 }
 

@@ -58,8 +58,15 @@ struct Known {
     look: i64,
     /// Rises whenever some group's formula changes.
     version: u64,
-    models: HashMap<GroupKey, Kept>,
+    /// How runs of the same configuration scatter anywhere, and what follows for each group.
+    scatter: (f64, f64),
+    scatters: Vec<f64>,
+    models: HashMap<(GroupKey, Usual), Kept>,
 }
+
+/// Octaves of samples per GPU that a workload is trained with, as its job says; `None` where it was
+/// measured.
+type Usual = Option<i32>;
 
 /// A model and what it follows from.
 struct Kept {
@@ -69,9 +76,18 @@ struct Kept {
     /// Which of the group's formulas.
     formula: u64,
     model: Model,
+    /// Standard deviation of the logarithm of a run's time around its configuration's, rounded.
+    scatter: f64,
     runs: u32,
     tables: HashMap<(u32, u32, u32), Table>,
 }
+
+/// Before runs tell: their scatter, and as many degrees of freedom as that is worth. What all groups
+/// say is worth no more to any of them than so many.
+const SCATTER: (f64, f64) = (0.03, 4.0);
+const OTHERS: f64 = 12.0;
+/// The part of a model's own variance that is not the scatter of runs, at least.
+const NOT_SCATTER: f64 = 0.3;
 
 /// What to expect of a job's configurations that differ only in the limit.
 struct Table {
@@ -83,8 +99,9 @@ struct Table {
 }
 
 impl Table {
-    fn new(model: &Model, card: &GpuType, point: &Point) -> Self {
-        let curve = model.curve(point);
+    fn new(model: &Model, card: &GpuType, point: &Point, scatter: f64) -> Self {
+        let mut curve = model.curve(point);
+        curve.scatter(scatter, NOT_SCATTER);
         let at_steps = card.limits_down().map(|limit| curve.at(limit)).collect();
         let (default, step) = (card.default_limit.get(), card.limit_step.get());
         Self { curve, default, step, at_steps }
@@ -240,37 +257,77 @@ impl Known {
                 group.formula = self.version;
             }
         }
+        let both = |a: (f64, f64), b: (f64, f64)| (a.0 + b.0, a.1 + b.1);
+        self.scatter = self.groups.values().map(|g| g.scatter).fold((0.0, 0.0), both);
+        let unmeasured = Group::default();
+        let all = self.groups.values().chain([&unmeasured]);
+        let scatters: Vec<f64> = all.map(|group| self.scatter_of(group)).collect();
+        if scatters != self.scatters {
+            self.scatters = scatters;
+            self.version += 1;
+        }
+    }
+
+    /// Of a group's runs, rounded to a quarter of an octave.
+    fn scatter_of(&self, group: &Group) -> f64 {
+        let (mut squares, mut freedom) = (SCATTER.0 * SCATTER.0 * SCATTER.1, SCATTER.1);
+        let share = (OTHERS / self.scatter.1.max(OTHERS)).min(1.0);
+        squares += share * self.scatter.0 + group.scatter.0;
+        freedom += share * self.scatter.1 + group.scatter.1;
+        let scatter = (squares / freedom).sqrt();
+        ((scatter.log2() * 4.0).round() / 4.0).exp2()
+    }
+
+    /// The logarithm of samples per GPU that a workload is usually trained with, where it was
+    /// measured.
+    fn local(&self, workload: WorkloadId) -> Option<f64> {
+        let on_all = (workload, GpuTypeId(0))..=(workload, GpuTypeId(u16::MAX));
+        self.groups.range(on_all).find_map(|(_, group)| group.local())
     }
 
     /// The model of a group, as of now.
-    fn model(&mut self, cluster: &Cluster, key: GroupKey) -> &mut Kept {
-        let holds = self.models.get(&key).is_some_and(|kept| kept.version == self.version);
+    fn model(&mut self, cluster: &Cluster, key: GroupKey, job: &Job) -> &mut Kept {
+        let local = self.local(key.0);
+        let usual = local.is_none().then(|| {
+            let per_gpu = f64::from(job.batch.requested) / f64::from(job.gpus.requested.max(1));
+            per_gpu.max(1.0).log2().round() as i32
+        });
+        let holds = self.models.get(&(key, usual)).is_some_and(|k| k.version == self.version);
         if !holds {
-            let belief = self.borrowed(cluster, key);
+            let guessed = f64::from(usual.unwrap_or_default()) * std::f64::consts::LN_2;
+            let belief = self.borrowed(cluster, key, local.unwrap_or(guessed));
             let nothing = Group::default();
             let group = self.groups.get(&key).unwrap_or(&nothing);
+            let scatter = self.scatter_of(group);
             let card = cluster.gpu_type(key.1);
             let same = |kept: &Kept| kept.formula == group.formula && kept.belief == belief;
-            match self.models.get_mut(&key) {
-                Some(kept) if same(kept) => kept.version = self.version,
+            match self.models.get_mut(&(key, usual)) {
+                Some(kept) if same(kept) => {
+                    kept.version = self.version;
+                    if kept.scatter != scatter {
+                        kept.scatter = scatter;
+                        kept.tables.clear();
+                    }
+                }
                 _ => {
                     let kept = Kept {
                         version: self.version,
                         model: group.model(&belief, card),
                         belief,
+                        scatter,
                         formula: group.formula,
                         runs: group.store.runs() as u32,
                         tables: HashMap::new(),
                     };
-                    self.models.insert(key, kept);
+                    self.models.insert((key, usual), kept);
                 }
             }
         }
-        self.models.entry(key).or_insert_with(|| unreachable!("it was put there"))
+        self.models.entry((key, usual)).or_insert_with(|| unreachable!("it was put there"))
     }
 
     /// What everything else says of a group.
-    fn borrowed(&self, cluster: &Cluster, (workload, gpu_type): GroupKey) -> Belief {
+    fn borrowed(&self, cluster: &Cluster, (workload, gpu_type): GroupKey, local: f64) -> Belief {
         let power = |t: GpuTypeId| cluster.gpu_type(t).busy.get().max(2.0).ln();
         let of = |key: GroupKey| self.groups.get(&key).and_then(Group::evidence);
         let (mut lenders, mut types) = (Vec::new(), Vec::new());
@@ -280,6 +337,7 @@ impl Known {
             lenders.push(Lender {
                 evidence,
                 card: power(key.1) - power(gpu_type),
+                local: group.local().unwrap_or(local) - local,
                 same_workload: key.0 == workload,
                 same_card: key.1 == gpu_type,
             });
@@ -291,7 +349,7 @@ impl Known {
                 .filter_map(|key| Some(Pair { here: of((key.0, gpu_type))?, there: of(*key)? }))
                 .collect()
         };
-        borrow(&Belief::of_card(cluster.gpu_type(gpu_type)), &lenders, pairs)
+        borrow(&Belief::of_card(cluster.gpu_type(gpu_type), local), &lenders, pairs)
     }
 }
 
@@ -313,14 +371,14 @@ impl Predictor for Learner {
         }
         let card = self.cluster.gpu_type(c.gpu_type);
         let (expected, runs) = self.with_known(|known| {
-            let kept = known.model(&self.cluster, (job.workload, c.gpu_type));
+            let kept = known.model(&self.cluster, (job.workload, c.gpu_type), job);
             if kept.tables.len() >= MOST_TABLES {
                 kept.tables.clear();
             }
             let table = kept
                 .tables
                 .entry((c.gpus, c.nodes, c.batch))
-                .or_insert_with(|| Table::new(&kept.model, card, &point(c)));
+                .or_insert_with(|| Table::new(&kept.model, card, &point(c), kept.scatter));
             (table.at(c.power_limit), kept.runs)
         });
         let scale = self.reports.get(&job.workload).and_then(|reports| reports.noise_scale);

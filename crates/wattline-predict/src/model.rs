@@ -261,6 +261,15 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// Single runs scatter so much around their configuration; what is not known about the
+    /// configuration is at least that part of the variance.
+    pub(crate) fn scatter(&mut self, scatter: f64, not_scatter: f64) {
+        for spread in &mut self.spread {
+            let own = *spread * *spread;
+            *spread = own.max(scatter * scatter + not_scatter * own).sqrt();
+        }
+    }
+
     /// Under this limit; straight lines in the logarithms between the steps, constant beyond.
     #[must_use]
     pub fn at(&self, limit: Watts) -> Expectation {

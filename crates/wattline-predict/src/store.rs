@@ -26,6 +26,8 @@ const IMPORTED: f64 = 0.5;
 const LOOKS_PER_HALF_LIFE: f64 = 8.0;
 /// Runs that differ from the middle of their configuration by more count less.
 const USUAL_SCATTER: f64 = 0.1;
+/// A run that is further off than this is no scatter.
+const MOST_SCATTER: f64 = 0.25;
 /// Steps in which logarithms are rounded: a fifth of a per cent.
 const ROUNDING: f64 = 512.0;
 /// A change of speed is believed when it is so large and so many standard errors out; what was
@@ -207,6 +209,27 @@ impl Store {
         readings
     }
 
+    /// How much runs of the same configuration differ: a sum of squares of logarithms and its
+    /// degrees of freedom.
+    pub(crate) fn scatter(&self) -> (f64, f64) {
+        let newest = self.by_run.iter().rev().take(MOST_COMPARED);
+        let mut keys: Vec<Key> = newest.map(|(_, key)| *key).collect();
+        keys.sort_unstable();
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for place in keys.iter().filter_map(|key| self.places.get(key)) {
+            if place.stays.len() < 2 {
+                continue;
+            }
+            let time = |stay: &Stay| stay.log_time() + moved(stay, self.drift);
+            let mut times: Vec<f64> = place.stays.iter().map(time).collect();
+            let usual = median(&mut times);
+            let apart = times.iter().map(|time| (time - usual).abs().min(MOST_SCATTER));
+            squares += apart.map(|apart| apart * apart).sum::<f64>();
+            freedom += times.len() as f64 - 1.0;
+        }
+        (squares, freedom)
+    }
+
     /// The change of speed that runs of the same configurations show most clearly, if any does.
     fn find_drift(&self) -> Option<Drift> {
         let several: Vec<Vec<(Timestamp, f64)>> = self
@@ -310,12 +333,8 @@ impl Place {
             let before = drift.is_some_and(|drift| last <= drift.since);
             0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE) * if before { BEFORE_DRIFT } else { 1.0 }
         };
-        let moved = |stay: &Stay| match drift {
-            Some(drift) if stay.last.is_none_or(|last| last <= drift.since) => drift.factor.ln(),
-            _ => 0.0,
-        };
-        let times: Vec<(f64, f64)> =
-            self.stays.iter().map(|stay| (stay.log_time() + moved(stay), weight(stay))).collect();
+        let time = |stay: &Stay| stay.log_time() + moved(stay, drift);
+        let times: Vec<(f64, f64)> = self.stays.iter().map(|s| (time(s), weight(s))).collect();
         let powers: Vec<(f64, f64)> =
             self.stays.iter().filter_map(|s| Some((s.log_power()?, weight(s)))).collect();
         let total: f64 = times.iter().map(|(_, weight)| weight).sum();
@@ -325,6 +344,14 @@ impl Place {
             power: (!powers.is_empty()).then(|| rounded(middle(powers))),
             weight: (2.0 * total.log2()).round() as i64,
         }
+    }
+}
+
+/// What a run from before a change of speed is moved by.
+fn moved(stay: &Stay, drift: Option<Drift>) -> f64 {
+    match drift {
+        Some(drift) if stay.last.is_none_or(|last| last <= drift.since) => drift.factor.ln(),
+        _ => 0.0,
     }
 }
 

@@ -299,7 +299,7 @@ fn a_workload_borrows_from_itself_on_other_gpus_and_from_other_workloads() {
     let both = off(&learner, &on_slow(&workload(9)), 9, SLOW);
     eprintln!("{unknown} {itself} {both}");
     assert!(itself < unknown && both < itself, "{unknown}, {itself}, {both}");
-    assert!(both < 0.25, "off by {both} without ever having run there");
+    assert!(both < 0.35, "off by {both} without ever having run there");
     let asked = configuration(SLOW, 2, 1, 128, 250.0);
     let p = learner.predict(&job(9, 128), &asked).unwrap();
     assert_eq!(p.measurements, 0);
