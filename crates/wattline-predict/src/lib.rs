@@ -1,7 +1,8 @@
 //! Measurements in, models out: what a configuration will take in time and power.
 //!
 //! [`model::Model`] is one workload on one kind of GPU; [`choose::choose`] says which configurations
-//! to measure first; [`baseline`] is what the model must beat.
+//! to measure first; [`baseline`] and [`yardstick`] are what the model must beat, [`noise`] is what no
+//! model can; [`efficiency`] says what a sample is worth at another batch.
 //!
 //! **Invariants.** Pure: no clock, file or randomness. The same readings in any order give the same
 //! model. Predictions are positive and finite everywhere, and time never rises with the power
@@ -9,10 +10,13 @@
 
 pub mod baseline;
 pub mod choose;
+pub mod efficiency;
 pub mod evaluate;
 mod features;
 pub mod learner;
 pub mod model;
+pub mod noise;
 mod process;
 pub mod reading;
 mod step;
+pub mod yardstick;
