@@ -19,6 +19,8 @@ const STEPS: u32 = 20;
 /// Residuals of log samples are taken to scatter at least so much: epochs are whole numbers, and
 /// runs differ by the seed.
 const LEAST_SPREAD: f64 = 0.05;
+/// Standard deviations of a normal distribution in its median deviation.
+const NORMAL: f64 = 1.4826;
 /// Half of 90 % of a normal distribution, in standard deviations.
 const NINETY_PER_CENT: f64 = 1.645;
 
@@ -89,10 +91,11 @@ impl NoiseScale {
             }
             left
         };
-        // The scatter is that around the best curve, of which two unknowns were fitted.
-        let scatter = |left: &[f64]| left.iter().map(|x| x.abs()).sum::<f64>();
-        let least = grid.iter().map(|x| scatter(&left(*x))).fold(f64::INFINITY, f64::min);
-        let spread = (1.2533 * least / (count as f64 - 2.0).max(1.0)).max(LEAST_SPREAD);
+        // The scatter is the median one around the best curve: an outlier must not make all the
+        // others worthless.
+        let scatter = |left: Vec<f64>| median(&left.iter().map(|x| x.abs()).collect::<Vec<_>>());
+        let least = grid.iter().map(|x| scatter(left(*x))).fold(f64::INFINITY, f64::min);
+        let spread = (NORMAL * least).max(LEAST_SPREAD);
         let weights: Vec<f64> = grid
             .iter()
             .map(|x| {

@@ -124,8 +124,16 @@ pub const COLUMNS: [&str; 9] = [
     "power_w",
 ];
 
-/// Every line of a measurement file: its number, and the row or what is wrong with it.
-pub type Lines = Vec<(u64, Result<Row, MeasuredError>)>;
+/// One line of a measurement file.
+#[derive(Debug)]
+pub struct Line {
+    /// Its number.
+    pub number: u64,
+    /// Workload and GPU type, where they can be read.
+    pub names: Option<(Box<str>, Box<str>)>,
+    /// The row, or what is wrong with it.
+    pub row: Result<Row, MeasuredError>,
+}
 
 /// Reads the rows of a measurement file.
 ///
@@ -133,7 +141,7 @@ pub type Lines = Vec<(u64, Result<Row, MeasuredError>)>;
 /// Names the file, the line and the field.
 pub fn read_rows(input: impl Read, file: &str) -> Result<Vec<Row>, MeasuredError> {
     let lines = read(input, file, true)?.1;
-    let rows = lines.into_iter().map(|(_, row)| row).collect::<Result<Vec<Row>, _>>()?;
+    let rows = lines.into_iter().map(|line| line.row).collect::<Result<Vec<Row>, _>>()?;
     if rows.is_empty() {
         return Err(MeasuredError::Empty { file: file.to_owned() });
     }
@@ -147,7 +155,7 @@ pub fn read_rows(input: impl Read, file: &str) -> Result<Vec<Row>, MeasuredError
 pub fn read_lines(
     input: impl Read,
     file: &str,
-) -> Result<(csv::StringRecord, Lines), MeasuredError> {
+) -> Result<(csv::StringRecord, Vec<Line>), MeasuredError> {
     read(input, file, false)
 }
 
@@ -156,16 +164,18 @@ fn read(
     input: impl Read,
     file: &str,
     stop: bool,
-) -> Result<(csv::StringRecord, Lines), MeasuredError> {
+) -> Result<(csv::StringRecord, Vec<Line>), MeasuredError> {
     let input = ShortLines { input, line: 1, length: 0, too_long: None };
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
     let headers = reader.headers().cloned().map_err(|source| {
         explain(source, file, &csv::StringRecord::new(), reader.get_ref().too_long)
     })?;
-    let mut lines = Lines::new();
+    let column = |name: &str| headers.iter().position(|header| header == name);
+    let (workload, gpu) = (column("workload"), column("gpu"));
+    let mut lines: Vec<Line> = Vec::new();
     let mut record = csv::StringRecord::new();
     loop {
-        let (line, row) = match reader.read_record(&mut record) {
+        let (number, row) = match reader.read_record(&mut record) {
             Ok(false) => break,
             Ok(true) => {
                 let line = record.position().map_or(0, csv::Position::line);
@@ -186,7 +196,8 @@ fn read(
             }
         };
         let bad = row.is_err();
-        lines.push((line, row));
+        let name = |at: Option<usize>| at.and_then(|at| record.get(at)).map(Box::from);
+        lines.push(Line { number, names: name(workload).zip(name(gpu)), row });
         if bad && stop {
             break;
         }
@@ -416,8 +427,10 @@ mod tests {
         let text = format!("{HEADER}{rows}");
         let (headers, lines) = read_lines(text.as_bytes(), "site.csv").unwrap();
         assert_eq!(headers.iter().collect::<Vec<_>>(), COLUMNS);
-        let good: Vec<(u64, bool)> = lines.iter().map(|(line, row)| (*line, row.is_ok())).collect();
+        let good: Vec<(u64, bool)> =
+            lines.iter().map(|line| (line.number, line.row.is_ok())).collect();
         assert_eq!(good, [(2, true), (3, false), (4, false), (5, false), (6, true)]);
+        assert_eq!(lines[2].names, Some(("bert".into(), "x".into())));
     }
 
     #[test]
