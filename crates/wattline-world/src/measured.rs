@@ -37,6 +37,16 @@ pub enum MeasuredError {
         /// What is wrong.
         message: String,
     },
+    /// A line that is no row of this table.
+    #[error("{file}, line {line}: {message}")]
+    Row {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// What is wrong.
+        message: String,
+    },
     /// A line that cannot be a row.
     #[error("{file}, line {line}: longer than {LONGEST_LINE} bytes; is this a measurement table?")]
     LineTooLong {
@@ -358,16 +368,25 @@ fn explain(
     if let Some(line) = too_long {
         return MeasuredError::LineTooLong { file, line };
     }
-    if let csv::ErrorKind::Deserialize { pos, err } = error.kind() {
-        let line = pos.as_ref().map_or(0, csv::Position::line);
-        let named = err.field().and_then(|at| headers.get(at as usize));
-        let message = err.kind().to_string();
-        // A missing column has no position; its name is in the message.
-        let field =
-            named.map_or_else(|| "header".to_owned(), |name| name.chars().take(40).collect());
-        return MeasuredError::Field { file, line, field, message };
+    let line = error.position().map_or(0, csv::Position::line);
+    match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let named = err.field().and_then(|at| headers.get(at as usize));
+            let message = err.kind().to_string();
+            // A missing column has no position; its name is in the message.
+            let field =
+                named.map_or_else(|| "header".to_owned(), |name| name.chars().take(40).collect());
+            MeasuredError::Field { file, line, field, message }
+        }
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let message = format!("has {len} fields, expected {expected_len}");
+            MeasuredError::Row { file, line, message }
+        }
+        csv::ErrorKind::Utf8 { .. } => {
+            MeasuredError::Row { file, line, message: "is not UTF-8 text".to_owned() }
+        }
+        _ => MeasuredError::Csv { file, source: error },
     }
-    MeasuredError::Csv { file, source: error }
 }
 
 /// Linear between the neighbours, constant outside.

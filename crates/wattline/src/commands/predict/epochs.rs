@@ -123,11 +123,10 @@ fn read(path: &Path) -> Result<BTreeMap<String, Targets>> {
         .with_context(|| format!("cannot open {file}; check the path and its permissions"))
         .map_err(Failure::Input)?;
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+    let headers = reader.headers().cloned().map_err(|e| bad_row(path, &e, None))?;
     let mut all: BTreeMap<String, Targets> = BTreeMap::new();
     for row in reader.deserialize::<Row>() {
-        let row = row
-            .with_context(|| format!("{file} is no table of epochs to a target"))
-            .map_err(Failure::Input)?;
+        let row = row.map_err(|error| bad_row(path, &error, Some(&headers)))?;
         // Tables written by programs say `nan` where the target was not reached.
         let reached = row.target_epoch.filter(|epoch| !epoch.is_nan());
         let bad = reached.is_some_and(|epoch| epoch.is_infinite() || epoch <= 0.0);
@@ -151,6 +150,27 @@ fn read(path: &Path) -> Result<BTreeMap<String, Targets>> {
             .push(reached.unwrap_or(f64::INFINITY));
     }
     Ok(all)
+}
+
+/// Says which field of which line is wrong.
+fn bad_row(path: &Path, error: &csv::Error, headers: Option<&csv::StringRecord>) -> Failure {
+    let file = path.display();
+    let line = error.position().map_or(1, csv::Position::line);
+    let (field, reason) = match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let name = headers.zip(err.field()).and_then(|(h, at)| h.get(at as usize));
+            (name.map_or_else(String::new, |name| format!(" {name}:")), err.kind().to_string())
+        }
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            (String::new(), format!("has {len} fields, expected {expected_len}"))
+        }
+        _ => (String::new(), "is no text that can be read".to_owned()),
+    };
+    Failure::input(anyhow!(
+        "{file}, line {line}:{field} {}; the columns are dataset,network,batch_size,optimizer,\
+         learning_rate,run,target_metric,target_epoch",
+        output::harmless(&reason)
+    ))
 }
 
 /// The target that takes longest among those that most runs reach at the most batches, and the

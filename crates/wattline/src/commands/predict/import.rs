@@ -168,8 +168,7 @@ fn check(line: Line, file: &str) -> std::result::Result<Row, BadRow> {
         MeasuredError::Value { field, value, .. } => {
             bad(Some(field), format!("is {value}, it must be finite and positive"))
         }
-        // Which line it is stands before it.
-        MeasuredError::Csv { source, .. } => bad(None, no_row(&source)),
+        MeasuredError::Row { message, .. } => bad(None, message),
         other => bad(None, format!("{:#}", anyhow::Error::new(other))),
     })?;
     for (field, name) in [("workload", &row.workload), ("gpu", &row.gpu)] {
@@ -180,16 +179,6 @@ fn check(line: Line, file: &str) -> std::result::Result<Row, BadRow> {
     match reading(&row, limit).check() {
         Ok(()) => Ok(row),
         Err(refused) => Err(bad(Some(column(&refused)), refused.to_string())),
-    }
-}
-
-fn no_row(error: &csv::Error) -> String {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("has {len} fields, expected {expected_len}")
-        }
-        csv::ErrorKind::Utf8 { .. } => "is not UTF-8 text".to_owned(),
-        _ => error.to_string(),
     }
 }
 
