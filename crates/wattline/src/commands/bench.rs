@@ -14,7 +14,7 @@ use wattline_world::queue::EventQueue;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Events per second of the simulator, and how cost per event grows with the number of jobs
-    Sim(SimArgs),
+    Sim(Box<SimArgs>),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
 }
