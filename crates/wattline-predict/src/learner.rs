@@ -1,30 +1,120 @@
 //! Learns from every run: the predictor of a cluster.
+//!
+//! A prediction is a function of the set of measurements that came before, of nothing else: not of
+//! their order, nor of what was asked in between. What is expensive is done when it is asked for
+//! and kept as long as it holds: the formula of a group while its rounded readings stay as they
+//! are, its model while these and the rounded belief that it borrows do, its tables while the
+//! model does.
 
-use crate::baseline::Baseline;
-use crate::reading::{Point, Reading, Refused};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use wattline_core::cluster::Cluster;
+use crate::belief::Belief;
+use crate::borrow::{Lender, Pair, borrow};
+use crate::group::Group;
+use crate::model::{Curve, Expectation, Model};
+use crate::reading::{Point, Reading, Refused, within};
+use crate::store::{Drift, LastReports, Run, Stretch, look_at};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use wattline_core::cluster::{Cluster, GpuType};
 use wattline_core::ids::{GpuTypeId, WorkloadId};
-use wattline_core::job::{Job, WorkRate};
+use wattline_core::job::{Job, RestartCost, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::time::Timestamp;
 use wattline_core::units::{Seconds, Watts};
+
+/// Runs of this cluster count as later than anything from a file.
+const FIRST_JOB: Run = 1 << 32;
+/// Refusals that are kept for an administrator to look at.
+const MOST_REFUSALS: usize = 100;
+/// Tables of a group beyond this many are not kept.
+const MOST_TABLES: usize = 4096;
 
 /// Everything measured so far and what follows from it.
 pub struct Learner {
     cluster: Arc<Cluster>,
-    groups: BTreeMap<(WorkloadId, GpuTypeId), Vec<Reading>>,
+    known: Mutex<Known>,
+    reports: BTreeMap<WorkloadId, Reports>,
+    imported: Run,
+    newest: Timestamp,
+    refused: u64,
+    refusals: VecDeque<(Measurement, Refused)>,
+}
+
+/// What runs of a workload reported beside their speed.
+#[derive(Default)]
+struct Reports {
+    noise_scales: LastReports,
+    noise_scale: Option<f64>,
+    loads: LastReports,
+}
+
+type GroupKey = (WorkloadId, GpuTypeId);
+
+#[derive(Default)]
+struct Known {
+    groups: BTreeMap<GroupKey, Group>,
+    /// Groups with measurements that were not looked at.
+    unseen: Vec<GroupKey>,
+    look: i64,
+    /// Rises whenever some group's formula changes.
+    version: u64,
+    models: HashMap<GroupKey, Kept>,
+}
+
+/// A model and what it follows from.
+struct Kept {
+    /// Known to hold as of this version.
+    version: u64,
+    belief: Belief,
+    /// Which of the group's formulas.
+    formula: u64,
+    model: Model,
+    runs: u32,
+    tables: HashMap<(u32, u32, u32), Table>,
+}
+
+/// What to expect of a job's configurations that differ only in the limit.
+struct Table {
+    curve: Curve,
+    /// At the limits we use, from the card's default down.
+    default: f64,
+    step: f64,
+    at_steps: Box<[Expectation]>,
+}
+
+impl Table {
+    fn new(model: &Model, card: &GpuType, point: &Point) -> Self {
+        let curve = model.curve(point);
+        let at_steps = card.limits_down().map(|limit| curve.at(limit)).collect();
+        let (default, step) = (card.default_limit.get(), card.limit_step.get());
+        Self { curve, default, step, at_steps }
+    }
+
+    fn at(&self, limit: Watts) -> Expectation {
+        let place = (self.default - limit.get()) / self.step;
+        let whole = place.fract() == 0.0 && place >= 0.0;
+        let at_step = if whole { self.at_steps.get(place as usize) } else { None };
+        // The lowest limit need not be a whole number of steps down; nor any limit a user sets.
+        at_step.copied().unwrap_or_else(|| self.curve.at(limit))
+    }
 }
 
 impl Learner {
     /// Knows the machines and nothing else.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, groups: BTreeMap::new() }
+        Self {
+            cluster,
+            known: Mutex::default(),
+            reports: BTreeMap::new(),
+            imported: 0,
+            newest: Timestamp::ZERO,
+            refused: 0,
+            refusals: VecDeque::new(),
+        }
     }
 
-    /// Takes in a reading from elsewhere, older than all measurements of this cluster.
+    /// Takes in a reading from elsewhere; it counts as older than all measurements of this cluster.
     ///
     /// # Errors
     /// Says why it cannot be believed.
@@ -35,22 +125,173 @@ impl Learner {
         reading: &Reading,
     ) -> Result<(), Refused> {
         reading.check()?;
-        self.groups.entry((workload, gpu_type)).or_default().push(*reading);
+        self.check_type(gpu_type)?;
+        self.imported = (self.imported + 1).min(FIRST_JOB - 1);
+        let stretch = Stretch {
+            run: self.imported,
+            at: None,
+            point: reading.point,
+            samples: 1.0,
+            seconds: reading.per_sample.get(),
+            power: reading.power.map(Watts::get),
+        };
+        self.add((workload, gpu_type), &stretch);
         Ok(())
     }
 
     /// Takes in a measurement.
     ///
     /// # Errors
-    /// Says why it cannot be believed.
+    /// Says why it cannot be believed; nothing has changed then.
     pub fn learn(&mut self, m: &Measurement) -> Result<(), Refused> {
         let c = &m.configuration;
+        self.check_type(c.gpu_type)?;
+        within("the time measured in seconds", m.seconds.get(), 1e-6, 1e9)?;
+        within("the work done", m.processed.0, 1e-9, 1e18)?;
         let reading = Reading {
             point: point(c),
             per_sample: Seconds::new(m.seconds.get() / m.processed.0),
             power: m.power,
         };
-        self.import(m.workload, c.gpu_type, &reading)
+        reading.check()?;
+        m.noise_scale.map_or(Ok(()), |x| within("the gradient noise scale", x, 1e-3, 1e12))?;
+        m.load.map_or(Ok(()), |x| within("the time to load in seconds", x.get(), 0.0, 1e6))?;
+        let run = FIRST_JOB + Run::from(m.job.0);
+        let reports = self.reports.entry(m.workload).or_default();
+        if let Some(scale) = m.noise_scale {
+            reports.noise_scales.add(run, scale);
+            reports.noise_scale = median(reports.noise_scales.values());
+        }
+        if let Some(load) = m.load {
+            reports.loads.add(run, load.get());
+        }
+        self.newest = self.newest.max(m.at);
+        let stretch = Stretch {
+            run,
+            at: Some(m.at),
+            point: reading.point,
+            samples: m.processed.0,
+            seconds: m.seconds.get(),
+            power: m.power.map(Watts::get),
+        };
+        self.add((m.workload, c.gpu_type), &stretch);
+        Ok(())
+    }
+
+    /// How many measurements were refused, and why the last of them were.
+    pub fn refusals(&self) -> (u64, impl Iterator<Item = &(Measurement, Refused)>) {
+        (self.refused, self.refusals.iter())
+    }
+
+    /// Workloads whose speed has changed, on which GPUs, since when and by how much.
+    #[must_use]
+    pub fn drifts(&self) -> Vec<(WorkloadId, GpuTypeId, Drift)> {
+        self.with_known(|known| {
+            let found = |(key, group): (&GroupKey, &Group)| Some((key.0, key.1, group.drift?));
+            known.groups.iter().filter_map(found).collect()
+        })
+    }
+
+    /// Rises when a prediction may have changed; what was worked out at one version holds as long
+    /// as it does.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.with_known(|known| known.version)
+    }
+
+    fn check_type(&self, gpu_type: GpuTypeId) -> Result<(), Refused> {
+        let known = gpu_type.index() < self.cluster.gpu_types().len();
+        known.then_some(()).ok_or(Refused::UnknownGpu)
+    }
+
+    fn add(&mut self, key: GroupKey, stretch: &Stretch) {
+        let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner);
+        known.groups.entry(key).or_default().store.add(stretch);
+        if known.unseen.last() != Some(&key) {
+            known.unseen.push(key);
+        }
+    }
+
+    /// Everything known, up to date.
+    fn with_known<T>(&self, ask: impl FnOnce(&mut Known) -> T) -> T {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.refresh(&self.cluster, look_at(self.newest));
+        ask(&mut known)
+    }
+}
+
+impl Known {
+    fn refresh(&mut self, cluster: &Cluster, look: i64) {
+        if look != self.look {
+            self.look = look;
+            self.unseen = self.groups.keys().copied().collect();
+        }
+        if self.unseen.is_empty() {
+            return;
+        }
+        let mut unseen = std::mem::take(&mut self.unseen);
+        unseen.sort_unstable();
+        unseen.dedup();
+        for key in unseen {
+            if let Some(group) = self.groups.get_mut(&key)
+                && group.refresh(cluster.gpu_type(key.1), look)
+            {
+                self.version += 1;
+                group.formula = self.version;
+            }
+        }
+    }
+
+    /// The model of a group, as of now.
+    fn model(&mut self, cluster: &Cluster, key: GroupKey) -> &mut Kept {
+        let holds = self.models.get(&key).is_some_and(|kept| kept.version == self.version);
+        if !holds {
+            let belief = self.borrowed(cluster, key);
+            let nothing = Group::default();
+            let group = self.groups.get(&key).unwrap_or(&nothing);
+            let card = cluster.gpu_type(key.1);
+            let same = |kept: &Kept| kept.formula == group.formula && kept.belief == belief;
+            match self.models.get_mut(&key) {
+                Some(kept) if same(kept) => kept.version = self.version,
+                _ => {
+                    let kept = Kept {
+                        version: self.version,
+                        model: group.model(&belief, card),
+                        belief,
+                        formula: group.formula,
+                        runs: group.store.runs() as u32,
+                        tables: HashMap::new(),
+                    };
+                    self.models.insert(key, kept);
+                }
+            }
+        }
+        self.models.entry(key).or_insert_with(|| unreachable!("it was put there"))
+    }
+
+    /// What everything else says of a group.
+    fn borrowed(&self, cluster: &Cluster, (workload, gpu_type): GroupKey) -> Belief {
+        let power = |t: GpuTypeId| cluster.gpu_type(t).busy.get().max(2.0).ln();
+        let of = |key: GroupKey| self.groups.get(&key).and_then(Group::evidence);
+        let (mut lenders, mut types) = (Vec::new(), Vec::new());
+        for (key, group) in self.groups.iter().filter(|(key, _)| **key != (workload, gpu_type)) {
+            let Some(evidence) = group.evidence() else { continue };
+            types.push(key.1);
+            lenders.push(Lender {
+                evidence,
+                card: power(key.1) - power(gpu_type),
+                same_workload: key.0 == workload,
+                same_card: key.1 == gpu_type,
+            });
+        }
+        let pairs = |lender: usize| {
+            let other = types[lender];
+            let workloads = self.groups.keys().filter(|key| key.1 == other && key.0 != workload);
+            workloads
+                .filter_map(|key| Some(Pair { here: of((key.0, gpu_type))?, there: of(*key)? }))
+                .collect()
+        };
+        borrow(&Belief::of_card(cluster.gpu_type(gpu_type)), &lenders, pairs)
     }
 }
 
@@ -58,25 +299,61 @@ fn point(c: &Configuration) -> Point {
     Point { gpus: c.gpus, nodes: c.nodes, batch: f64::from(c.batch), limit: c.power_limit }
 }
 
+/// `None` of nothing.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[low], values[high]))
+}
+
 impl Predictor for Learner {
     fn predict(&self, job: &Job, c: &Configuration) -> Option<Prediction> {
-        if c.batch < c.gpus {
+        if c.gpus == 0 || c.nodes == 0 || c.batch < c.gpus || self.check_type(c.gpu_type).is_err() {
             return None;
         }
-        let known = self.groups.get(&(job.workload, c.gpu_type));
-        let (per_sample, power) = known
-            .and_then(|readings| Some(Baseline::new(readings, &[])?.nearest(&point(c))))
-            .unwrap_or((Seconds::new(1e-3), None));
+        let card = self.cluster.gpu_type(c.gpu_type);
+        let (expected, runs) = self.with_known(|known| {
+            let kept = known.model(&self.cluster, (job.workload, c.gpu_type));
+            if kept.tables.len() >= MOST_TABLES {
+                kept.tables.clear();
+            }
+            let table = kept
+                .tables
+                .entry((c.gpus, c.nodes, c.batch))
+                .or_insert_with(|| Table::new(&kept.model, card, &point(c)));
+            (table.at(c.power_limit), kept.runs)
+        });
+        let scale = self.reports.get(&job.workload).and_then(|reports| reports.noise_scale);
+        let worth = crate::efficiency::worth(scale, job.batch.requested, c.batch);
+        let time = expected.per_sample;
         Some(Prediction {
-            rate: WorkRate(1.0 / per_sample.get()),
-            power: power.unwrap_or(Watts::new(self.cluster.gpu_type(c.gpu_type).busy.get())),
-            time_low: 0.2,
-            time_high: 5.0,
-            measurements: known.map_or(0, |readings| readings.len() as u32),
+            rate: WorkRate(worth / time.get()),
+            power: expected.power.unwrap_or(card.busy.min(c.power_limit)),
+            time_low: expected.per_sample_low / time,
+            time_high: expected.per_sample_high / time,
+            measurements: runs,
         })
     }
 
+    fn restart(&self, job: &Job) -> RestartCost {
+        let Some(reports) = self.reports.get(&job.workload) else { return job.restart };
+        let mut loads = reports.loads.values();
+        if loads.is_empty() {
+            return job.restart;
+        }
+        // What the user says counts like one more run.
+        loads.push(job.restart.load.get());
+        let load = median(loads).map_or(job.restart.load, Seconds::new);
+        RestartCost { load, ..job.restart }
+    }
+
     fn observe(&mut self, measurement: &Measurement) {
-        let _ = self.learn(measurement);
+        if let Err(reason) = self.learn(measurement) {
+            self.refused += 1;
+            if self.refusals.len() == MOST_REFUSALS {
+                self.refusals.pop_front();
+            }
+            self.refusals.push_back((*measurement, reason));
+        }
     }
 }

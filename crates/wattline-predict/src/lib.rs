@@ -1,5 +1,7 @@
 //! Measurements in, models out: what a configuration will take in time and power.
 //!
+//! [`learner::Learner`] is the predictor of a cluster: it takes measurements in as they come and
+//! knows every workload on every kind of GPU, those that were never measured too.
 //! [`model::Model`] is one workload on one kind of GPU; [`choose::choose`] says which configurations
 //! to measure first; [`baseline`] and [`yardstick`] are what the model must beat, [`noise`] is what no
 //! model can; [`efficiency`] says what a sample is worth at another batch.
@@ -9,14 +11,21 @@
 //! limit. Nothing of the world is known here but what was measured.
 
 pub mod baseline;
+mod belief;
+mod borrow;
 pub mod choose;
 pub mod efficiency;
 pub mod evaluate;
+mod fallback;
 mod features;
+mod group;
 pub mod learner;
 pub mod model;
 pub mod noise;
 mod process;
 pub mod reading;
 mod step;
+mod store;
 pub mod yardstick;
+
+pub use store::Drift;

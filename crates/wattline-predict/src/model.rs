@@ -4,11 +4,15 @@
 //! leaves over, and a process alone. Each counts by how sure it is there. Far from the readings
 //! structure wins, near them the readings do.
 
-use crate::features::{Coordinates, Scale};
-use crate::process::{OF_RESIDUALS, OF_WHOLE, Process};
-use crate::reading::{Point, Reading};
-use crate::step::{self, Covariance, Unknowns};
+use crate::baseline::{Answer, Way};
+use crate::belief::Belief;
+use crate::fallback::Fallback;
+use crate::features::Scale;
+use crate::process::{OF_RESIDUALS, OF_WHOLE, Places, Process};
+use crate::reading::{Point, Reading, Weighed};
+use crate::step::{self, Fit};
 use nalgebra::DVector;
+use wattline_core::cluster::GpuType;
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// The plain process is trusted less than its own variance says, and so are the unknowns of the
@@ -23,6 +27,8 @@ const NINETY_PER_CENT: f64 = 1.645;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to
 /// fall with the limit.
 const LADDER: std::ops::RangeInclusive<i32> = -8..=4;
+/// Steps of a card's own limits beyond which some are left out.
+const MOST_STEPS: usize = 12;
 
 const TIME: usize = 0;
 const POWER: usize = 1;
@@ -51,23 +57,31 @@ impl Expectation {
 /// Both opinions about one quantity.
 #[derive(Clone, Debug)]
 struct Opinions {
+    /// Where it was measured; `None`: where time was.
+    places: Option<Places>,
     residual: Process,
     plain: Process,
     mean: f64,
+    /// Counts instead of both.
+    fallback: Option<Fallback>,
+}
+
+/// What readings add to the formula.
+#[derive(Clone, Debug)]
+struct Corrections {
+    scale: Scale,
+    places: Places,
+    time: Opinions,
+    power: Option<Opinions>,
 }
 
 /// A fitted model.
 #[derive(Clone, Debug)]
 pub struct Model {
-    scale: Scale,
-    unknowns: Unknowns,
-    covariance: Covariance,
-    time: Opinions,
-    power: Option<Opinions>,
-    /// Log limits between which time is interpolated, rising.
-    ladder: Vec<f64>,
-    /// Which of them were measured.
-    measured: Vec<usize>,
+    fit: Fit,
+    /// `None` without readings.
+    corrections: Option<Corrections>,
+    ladder: Ladder,
     readings: usize,
 }
 
@@ -76,23 +90,58 @@ impl Model {
     /// that may be asked about, the readings' own included. `None` without readings.
     #[must_use]
     pub fn fit(readings: &[Reading], space: &[Point]) -> Option<Self> {
+        let mut readings: Vec<Weighed> =
+            readings.iter().map(|reading| Weighed { reading: *reading, weight: 1.0 }).collect();
         if readings.is_empty() {
             return None;
         }
-        let readings = in_order(readings);
-        let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.point)));
-        let (unknowns, covariance) = step::fit(&readings);
-        let time = opinions(&readings, &scale, &unknowns, TIME)?;
-        let power = opinions(&readings, &scale, &unknowns, POWER);
-        let (ladder, measured) = ladder(&readings);
-        let readings = readings.len();
-        Some(Self { scale, unknowns, covariance, time, power, ladder, measured, readings })
+        // Sums depend on their order in the last digit; readings come in any order.
+        readings.sort_by(|a, b| by_values(&a.reading, &b.reading));
+        let belief = Belief::of_readings(&readings);
+        let fit = step::fit(&readings, &belief, &step::starts(&belief));
+        Some(Self::corrected(fit, &readings, space, Ladder::around(&readings)))
+    }
+
+    /// A formula, and what readings say it gets wrong. They come in an order of their own.
+    pub(crate) fn corrected(
+        fit: Fit,
+        readings: &[Weighed],
+        space: &[Point],
+        ladder: Ladder,
+    ) -> Self {
+        let scale = Scale::new(space.iter().chain(readings.iter().map(|r| &r.reading.point)));
+        let corrections = Known::new(readings, &fit, TIME).map(|known| {
+            let mut places = known.places(&scale);
+            let mut time = known.opinions(&places, space);
+            let mut power = Known::new(readings, &fit, POWER).map(|power| {
+                if power.readings.len() == readings.len() {
+                    return power.opinions(&places, space);
+                }
+                let mut own = power.places(&scale);
+                let mut opinions = power.opinions(&own, space);
+                keep_used(&mut own, &mut [&mut opinions]);
+                Opinions { places: Some(own), ..opinions }
+            });
+            let mut sharing: Vec<&mut Opinions> = vec![&mut time];
+            sharing.extend(power.as_mut().filter(|power| power.places.is_none()));
+            keep_used(&mut places, &mut sharing);
+            Corrections { scale, places, time, power }
+        });
+        Self { fit, corrections, ladder, readings: readings.len() }
     }
 
     /// How many readings stand behind it.
     #[must_use]
     pub fn readings(&self) -> usize {
         self.readings
+    }
+
+    /// The baselines that do better here than the model, for time and for power.
+    #[must_use]
+    pub fn fallbacks(&self) -> [Option<Way>; 2] {
+        let way = |opinions: &Opinions| opinions.fallback.as_ref().map(Fallback::way);
+        let of = self.corrections.as_ref();
+        [of.and_then(|c| way(&c.time)), of.and_then(|c| c.power.as_ref().and_then(way))]
     }
 
     /// What to expect of a configuration: finite, positive, and never slower at a higher limit.
@@ -105,52 +154,92 @@ impl Model {
     #[must_use]
     pub fn curve(&self, point: &Point) -> Curve {
         let at = |limit: &f64| Point { limit: Watts::new(limit.exp()), ..*point };
-        let steps: Vec<Point> = self.ladder.iter().map(at).collect();
-        let (time, variance) = self.along(&self.time, &steps, TIME);
-        let power = self.power.as_ref().map(|power| self.along(power, &steps, POWER).0);
-        Curve {
-            limits: self.ladder.clone(),
-            time: nearest_falling(&time),
-            spread: variance.into_iter().map(f64::sqrt).collect(),
-            power,
-        }
-    }
-
-    /// Means and variances of both opinions together, along a ladder of limits.
-    fn along(&self, opinions: &Opinions, steps: &[Point], quantity: usize) -> (Vec<f64>, Vec<f64>) {
-        // What the unknowns' uncertainty adds is worked out where limits were measured and at the
-        // ladder's ends, and drawn in straight lines between.
-        let uncertain = |k: usize| {
-            let slope = step::gradient(&self.unknowns, &steps[k], quantity);
-            (slope.transpose() * self.covariance * slope)[0].max(0.0)
-        };
-        let mut anchors = self.measured.clone();
-        anchors.extend([0, steps.len() - 1]);
-        anchors.sort_unstable();
-        anchors.dedup();
-        let known: Vec<(usize, f64)> = anchors.into_iter().map(|k| (k, uncertain(k))).collect();
-        steps
+        let steps: Vec<Point> = self.ladder.limits.iter().map(at).collect();
+        // What the unknowns' uncertainty adds is worked out at a few limits and drawn in straight
+        // lines between.
+        let uncertain: Vec<(usize, [f64; 2])> = self
+            .ladder
+            .anchors
             .iter()
-            .enumerate()
-            .map(|(k, point)| self.blend(opinions, point, quantity, between(&known, k)))
-            .unzip()
+            .map(|k| (*k, self.fit.at(&steps[*k]).map(|(_, unsure)| unsure)))
+            .collect();
+        let metered = self.corrections.as_ref().is_none_or(|c| c.power.is_some());
+        let mut curve = Curve {
+            limits: self.ladder.limits.clone(),
+            time: Vec::with_capacity(steps.len()),
+            spread: Vec::with_capacity(steps.len()),
+            power: metered.then(|| Vec::with_capacity(steps.len())),
+        };
+        for (k, point) in steps.iter().enumerate() {
+            let formula = step::predict(&self.fit.unknowns, point);
+            let unsure = between(&uncertain, k);
+            let [(time, variance), (power, _)] = match &self.corrections {
+                Some(corrections) => corrections.apply(point, formula, unsure, self.readings),
+                None => [TIME, POWER].map(|q| (formula[q], STEP_VARIANCE * unsure[q])),
+            };
+            curve.time.push(time);
+            curve.spread.push(variance.sqrt());
+            if let Some(powers) = &mut curve.power {
+                powers.push(power);
+            }
+        }
+        curve.time = nearest_falling(&curve.time);
+        curve
+    }
+}
+
+impl Corrections {
+    /// Means and variances of time and power.
+    fn apply(
+        &self,
+        point: &Point,
+        formula: [f64; 2],
+        unsure: [f64; 2],
+        readings: usize,
+    ) -> [(f64, f64); 2] {
+        let at = self.scale.apply(point);
+        let projected = self.places.project(&at);
+        let time = self.time.at(point, &projected, formula[TIME], unsure[TIME], readings);
+        let power = self.power.as_ref().map_or((formula[POWER], unsure[POWER]), |opinions| {
+            let own = opinions.places.as_ref().map(|places| places.project(&at));
+            let projected = own.as_ref().unwrap_or(&projected);
+            opinions.at(point, projected, formula[POWER], unsure[POWER], readings)
+        });
+        [time, power]
+    }
+}
+
+impl Opinions {
+    /// Mean and variance of both opinions together, or of the baseline that is better.
+    fn at(
+        &self,
+        point: &Point,
+        projected: &[DVector<f64>],
+        formula: f64,
+        unsure: f64,
+        readings: usize,
+    ) -> (f64, f64) {
+        self.fallback.as_ref().and_then(|fallback| fallback.at(point)).unwrap_or_else(|| {
+            let (left_over, from_mean) =
+                (self.residual.predict(projected), self.plain.predict(projected));
+            self.blend(left_over, from_mean, formula, unsure, readings)
+        })
     }
 
+    /// Mean and variance of both opinions together.
     fn blend(
         &self,
-        opinions: &Opinions,
-        point: &Point,
-        quantity: usize,
+        (left_over, variance): (f64, f64),
+        (from_mean, plain_variance): (f64, f64),
+        formula: f64,
         from_unknowns: f64,
+        readings: usize,
     ) -> (f64, f64) {
-        let at = self.scale.apply(point);
-        let (left_over, variance) = opinions.residual.predict(&at);
-        let structured = step::predict(&self.unknowns, point)[quantity] + left_over;
+        let structured = formula + left_over;
         let structured_variance = variance + STEP_VARIANCE * from_unknowns;
-        let (from_mean, plain_variance) = opinions.plain.predict(&at);
-        let plain = opinions.mean + from_mean;
+        let plain = self.mean + from_mean;
         // From a single reading a process alone knows nothing of any slope, and does not know it.
-        let share = if self.readings < 2 {
+        let share = if readings < 2 {
             0.0
         } else {
             structured_variance / (structured_variance + PLAIN_VARIANCE * plain_variance)
@@ -198,35 +287,57 @@ impl Curve {
     }
 }
 
-/// Straight lines between points whose places rise.
-fn between(points: &[(usize, f64)], at: usize) -> f64 {
+/// Straight lines between points whose places rise; there is at least one.
+fn between(points: &[(usize, [f64; 2])], at: usize) -> [f64; 2] {
     let after = points.partition_point(|(place, _)| *place < at);
-    match (after.checked_sub(1).map(|k| points[k]), points.get(after)) {
-        (Some((x0, y0)), Some((x1, y1))) => y0 + (y1 - y0) * (at - x0) as f64 / (x1 - x0) as f64,
-        (None, Some((_, first))) => *first,
-        (Some((_, last)), None) => last,
-        (None, None) => 0.0,
+    let (x1, y1) = points[after.min(points.len() - 1)];
+    let (x0, y0) = points[after.saturating_sub(1)];
+    if x1 <= x0 {
+        return y1;
     }
+    let share = (at - x0) as f64 / (x1 - x0) as f64;
+    [y0[0] + (y1[0] - y0[0]) * share, y0[1] + (y1[1] - y0[1]) * share]
 }
 
-/// Sums depend on their order in the last digit; readings come in any order.
-fn in_order(readings: &[Reading]) -> Vec<Reading> {
-    let mut readings = readings.to_vec();
-    readings.sort_by(by_values);
-    readings
+/// The limits at which curves are computed, rising.
+#[derive(Clone, Debug)]
+pub(crate) struct Ladder {
+    /// Their logarithms.
+    limits: Vec<f64>,
+    /// Where the unknowns' uncertainty is worked out.
+    anchors: Vec<usize>,
 }
 
-/// Log limits at which curves are computed, and which of them were measured.
-fn ladder(readings: &[Reading]) -> (Vec<f64>, Vec<usize>) {
-    let highest = readings.iter().map(|r| r.point.limit.get()).fold(0.0, f64::max);
-    let own: Vec<f64> = readings.iter().map(|r| r.point.limit.get().ln()).collect();
-    let mut ladder = own.clone();
-    let quarter = std::f64::consts::LN_2 / 4.0;
-    ladder.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
-    ladder.sort_by(f64::total_cmp);
-    ladder.dedup();
-    let measured = (0..ladder.len()).filter(|k| own.contains(&ladder[*k])).collect();
-    (ladder, measured)
+impl Ladder {
+    /// Around what was measured.
+    fn around(readings: &[Weighed]) -> Self {
+        let measured = || readings.iter().map(|r| r.reading.point.limit.get());
+        let highest = measured().fold(0.0, f64::max);
+        let own: Vec<f64> = measured().map(f64::ln).collect();
+        let mut limits = own.clone();
+        let quarter = std::f64::consts::LN_2 / 4.0;
+        limits.extend(LADDER.map(|k| highest.ln() + f64::from(k) * quarter));
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let anchor = |k: &usize| own.contains(&limits[*k]) || *k == 0 || *k == limits.len() - 1;
+        let anchors = (0..limits.len()).filter(anchor).collect();
+        Self { limits, anchors }
+    }
+
+    /// The limits a card can be set to, or some of them.
+    pub(crate) fn of_card(card: &GpuType) -> Self {
+        let down: Vec<f64> = card.limits_down().map(Watts::get).collect();
+        let every = down.len().div_ceil(MOST_STEPS).max(1);
+        let ends = [card.min_limit.get(), card.max_limit.get()];
+        let mut limits: Vec<f64> =
+            down.into_iter().step_by(every).chain(ends).map(|limit| limit.max(1.0).ln()).collect();
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let last = limits.len() - 1;
+        let mut anchors = vec![0, last / 2, last];
+        anchors.dedup();
+        Self { limits, anchors }
+    }
 }
 
 /// Any order will do, as long as only equal readings are equal in it.
@@ -240,23 +351,14 @@ fn by_values(a: &Reading, b: &Reading) -> std::cmp::Ordering {
     by_value.fold(counts(a).cmp(&counts(b)), std::cmp::Ordering::then)
 }
 
-fn opinions(
-    readings: &[Reading],
-    scale: &Scale,
-    unknowns: &Unknowns,
-    quantity: usize,
-) -> Option<Opinions> {
-    let known = Known::new(readings, scale, unknowns, quantity)?;
-    Some(Opinions {
-        residual: Process::new(known.at.clone(), &known.residuals, &OF_RESIDUALS),
-        plain: Process::new(known.at, &known.whole, &OF_WHOLE),
-        mean: known.mean,
-    })
-}
-
 /// What was measured of one quantity.
-struct Known {
-    at: Vec<Coordinates>,
+struct Known<'a> {
+    readings: Vec<&'a Weighed>,
+    quantity: fn(&Answer) -> Option<f64>,
+    /// Logarithms.
+    values: Vec<f64>,
+    /// Variances that the unknowns' uncertainty adds.
+    unsure: Vec<f64>,
     /// What the step model leaves over.
     residuals: DVector<f64>,
     /// Differences from the mean.
@@ -264,35 +366,81 @@ struct Known {
     mean: f64,
 }
 
-impl Known {
+impl<'a> Known<'a> {
     /// `None` where it was never measured.
-    fn new(
-        readings: &[Reading],
-        scale: &Scale,
-        unknowns: &Unknowns,
-        quantity: usize,
-    ) -> Option<Self> {
-        let measured: Vec<(&Point, f64)> = readings
+    fn new(readings: &'a [Weighed], fit: &Fit, quantity: usize) -> Option<Self> {
+        let of: fn(&Answer) -> Option<f64> = match quantity {
+            TIME => |answer| Some(answer.0.get()),
+            _ => |answer| answer.1.map(Watts::get),
+        };
+        let measured: Vec<(&Weighed, f64)> = readings
             .iter()
-            .filter_map(|r| match quantity {
-                TIME => Some((&r.point, r.per_sample.get().ln())),
-                _ => r.power.map(|power| (&r.point, power.get().ln())),
+            .filter_map(|weighed| {
+                let reading = &weighed.reading;
+                Some((weighed, of(&(reading.per_sample, reading.power))?.ln()))
             })
             .collect();
         if measured.is_empty() {
             return None;
         }
         let count = measured.len();
-        let mean = measured.iter().map(|(_, value)| value).sum::<f64>() / count as f64;
-        let left =
-            |(point, value): &(&Point, f64)| value - step::predict(unknowns, point)[quantity];
+        let values: Vec<f64> = measured.iter().map(|(_, value)| *value).collect();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let (formula, unsure): (Vec<f64>, Vec<f64>) =
+            measured.iter().map(|(weighed, _)| fit.at(&weighed.reading.point)[quantity]).unzip();
         Some(Self {
-            at: measured.iter().map(|(point, _)| scale.apply(point)).collect(),
-            residuals: DVector::from_iterator(count, measured.iter().map(left)),
-            whole: DVector::from_iterator(count, measured.iter().map(|(_, value)| value - mean)),
+            residuals: DVector::from_fn(count, |k, _| values[k] - formula[k]),
+            whole: DVector::from_fn(count, |k, _| values[k] - mean),
+            readings: measured.into_iter().map(|(weighed, _)| weighed).collect(),
+            quantity: of,
+            values,
+            unsure,
             mean,
         })
     }
+
+    fn places(&self, scale: &Scale) -> Places {
+        let at = self.readings.iter().map(|weighed| scale.apply(&weighed.reading.point)).collect();
+        let weights: Vec<f64> = self.readings.iter().map(|weighed| weighed.weight).collect();
+        Places::new(at, &weights)
+    }
+
+    fn opinions(&self, places: &Places, space: &[Point]) -> Opinions {
+        let mut opinions = Opinions {
+            places: None,
+            residual: Process::new(places, &self.residuals, &OF_RESIDUALS),
+            plain: Process::new(places, &self.whole, &OF_WHOLE),
+            mean: self.mean,
+            fallback: None,
+        };
+        let errors = self.errors(places, &opinions);
+        let readings: Vec<Reading> = self.readings.iter().map(|weighed| weighed.reading).collect();
+        opinions.fallback = Fallback::find(&readings, space, &errors, self.quantity);
+        opinions
+    }
+
+    /// What each reading is off from what the others lead to expect, in logarithms; the formula has
+    /// seen them all.
+    fn errors(&self, places: &Places, opinions: &Opinions) -> Vec<f64> {
+        let left_over = opinions.residual.without_each(places, &self.residuals);
+        let from_mean = opinions.plain.without_each(places, &self.whole);
+        let count = self.values.len();
+        (0..count)
+            .map(|k| {
+                let formula = self.values[k] - self.residuals[k];
+                let (mean, _) =
+                    opinions.blend(left_over[k], from_mean[k], formula, self.unsure[k], count);
+                self.values[k] - mean
+            })
+            .collect()
+    }
+}
+
+/// Forgets what none of these needs.
+fn keep_used(places: &mut Places, opinions: &mut [&mut Opinions]) {
+    let mut processes: Vec<&mut Process> =
+        opinions.iter_mut().flat_map(|o| [&mut o.residual, &mut o.plain]).collect();
+    places.keep_used(&mut processes);
 }
 
 /// Far outside the readings an exponent may be anything; a prediction may not.

@@ -27,6 +27,15 @@ pub struct Reading {
     pub power: Option<Watts>,
 }
 
+/// A reading and how much it counts: 1 for a single fresh run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighed {
+    /// What was measured.
+    pub reading: Reading,
+    /// More than 1: several runs agree on it; less: it is old.
+    pub weight: f64,
+}
+
 /// Why a reading is not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum Refused {
@@ -38,6 +47,9 @@ pub enum Refused {
         /// Nodes.
         nodes: u32,
     },
+    /// A kind of GPU that the cluster does not have.
+    #[error("the cluster has no such GPU type")]
+    UnknownGpu,
     /// NaN, zero, negative or absurd.
     #[error("{what} is {value}, expected a number from {low} to {high}")]
     Value {
@@ -52,6 +64,14 @@ pub enum Refused {
     },
 }
 
+/// Whether a quantity can be believed.
+pub(crate) fn within(what: &'static str, value: f64, low: f64, high: f64) -> Result<(), Refused> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Refused::Value { what, value, low, high })
+}
+
 impl Reading {
     /// Whether the reading can be believed at all.
     ///
@@ -62,12 +82,6 @@ impl Reading {
         if gpus == 0 || nodes == 0 || nodes > gpus {
             return Err(Refused::Shape { gpus, nodes });
         }
-        let within = |what, value: f64, low: f64, high: f64| {
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(Refused::Value { what, value, low, high })
-        };
         within("the batch", batch, 1.0, 1e12)?;
         within("the power limit in watts", limit.get(), 1.0, 1e5)?;
         within("the time per sample in seconds", self.per_sample.get(), 1e-12, 1e7)?;

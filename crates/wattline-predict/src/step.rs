@@ -6,10 +6,12 @@
 //! or several overlaps with that. Everything is fitted in logarithms under priors that are wide
 //! where sites differ and narrow where physics does not.
 
-use crate::reading::{Point, Reading};
+use crate::belief::Belief;
+use crate::reading::{Point, Weighed};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
-use nalgebra::{Const, DMatrix, DVector, Dyn, OMatrix, OVector, SMatrix, SVector};
+use nalgebra::{Const, DVector, Dyn, OMatrix, OVector, SMatrix, SVector};
+use num_dual::{DualNum, DualSVec64};
 
 /// How many unknowns.
 pub(crate) const UNKNOWNS: usize = 16;
@@ -18,206 +20,210 @@ pub(crate) type Unknowns = SVector<f64, UNKNOWNS>;
 /// Their covariance.
 pub(crate) type Covariance = SMatrix<f64, UNKNOWNS, UNKNOWNS>;
 
-/// Scale of the fit's residuals in log time and log power; what lies beyond counts linearly, so
-/// that one outlier has bounded influence.
-const SPREAD: f64 = 0.04;
+/// What the parametric form gets wrong of a step, and how much single runs scatter, in log time and
+/// log power. What lies beyond counts linearly, so that one outlier has bounded influence.
+const FORM: f64 = 0.03;
+const SCATTER: f64 = 0.0265;
 /// Smooth floor of the relative dynamic power, which keeps the clock above zero.
 const CLOCK_FLOOR: f64 = 0.004;
 /// Starts of the fit: offsets of the overlap's sharpness from its prior.
 const STARTS: [f64; 3] = [-1.5, 0.0, 1.0];
-/// How far below a single batch's time per sample the true one is believed to lie, and how surely
-/// (in logarithms).
-const SINGLE_BATCH: (f64, f64) = (-1.5, 1.5);
-/// Step of the central differences.
-const STEP: f64 = 1e-5;
+/// The fit is as good as it needs to be when a step changes less than this.
+const TOLERANCE: f64 = 1e-4;
 
 /// Names of the unknowns' places.
-mod at {
-    pub(super) const HOST: usize = 0;
-    pub(super) const PER_SAMPLE: usize = 1;
-    pub(super) const HOST_OVERLAP: usize = 2;
-    pub(super) const UNCLOCKED: usize = 3;
-    pub(super) const IDLE_POWER: usize = 4;
-    pub(super) const BUSY_POWER: usize = 5;
-    pub(super) const STATIC_SHARE: usize = 6;
-    pub(super) const NODE_BASE: usize = 7;
-    pub(super) const NODE_PER_GPU: usize = 8;
-    pub(super) const NET_BASE: usize = 9;
-    pub(super) const NET_PER_GPU: usize = 10;
-    pub(super) const SYNC_OVERLAP: usize = 11;
-    pub(super) const FIXED: usize = 12;
-    pub(super) const FIXED_OCCUPANCY: usize = 13;
-    pub(super) const CAP_SHARPNESS: usize = 14;
-    pub(super) const CAP_SHARE: usize = 15;
+pub(crate) mod at {
+    pub(crate) const HOST: usize = 0;
+    pub(crate) const PER_SAMPLE: usize = 1;
+    pub(crate) const HOST_OVERLAP: usize = 2;
+    pub(crate) const UNCLOCKED: usize = 3;
+    pub(crate) const IDLE_POWER: usize = 4;
+    pub(crate) const BUSY_POWER: usize = 5;
+    pub(crate) const STATIC_SHARE: usize = 6;
+    pub(crate) const NODE_BASE: usize = 7;
+    pub(crate) const NODE_PER_GPU: usize = 8;
+    pub(crate) const NET_BASE: usize = 9;
+    pub(crate) const NET_PER_GPU: usize = 10;
+    pub(crate) const SYNC_OVERLAP: usize = 11;
+    pub(crate) const FIXED: usize = 12;
+    pub(crate) const FIXED_OCCUPANCY: usize = 13;
+    pub(crate) const CAP_SHARPNESS: usize = 14;
+    pub(crate) const CAP_SHARE: usize = 15;
 }
 
-fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+fn logistic<D: DualNum<f64> + Copy>(x: D) -> D {
+    ((-x).exp() + 1.0).recip()
 }
 
-/// `(x^p + y^p)^(1/p)` without overflow: from the sum (p = 1) to the larger of the two.
-fn norm(x: f64, y: f64, p: f64) -> f64 {
-    let (small, large) = (x.min(y), x.max(y));
-    if large <= 0.0 {
-        return 0.0;
-    }
-    large * (1.0 + (small / large).powf(p)).powf(1.0 / p)
+/// `(x^p + y^p)^(1/p)` without overflow: from the sum (p = 1) to the larger of the two. Both are
+/// positive.
+fn norm<D: DualNum<f64> + Copy>(x: D, y: D, p: D) -> D {
+    let (small, large) = if x.re() < y.re() { (x, y) } else { (y, x) };
+    large * ((small / large).powd(p) + 1.0).powd(p.recip())
+}
+
+/// Log time per sample and log power of a configuration: the same formula for values and for
+/// derivatives.
+fn logs<D: DualNum<f64> + Copy>(unknown: impl Fn(usize) -> D, point: &Point) -> [D; 2] {
+    let e = |place: usize| {
+        let x = unknown(place);
+        if x.re().abs() > 40.0 { D::from(x.re().clamp(-40.0, 40.0)).exp() } else { x.exp() }
+    };
+    let gpus = f64::from(point.gpus);
+    let local = point.batch / gpus;
+    let more = (gpus - 2.0).max(0.0);
+    let unclocked = logistic(unknown(at::UNCLOCKED));
+    let fixed_share = logistic(unknown(at::STATIC_SHARE));
+    let (idle, per_sample, fixed) = (e(at::IDLE_POWER), e(at::PER_SAMPLE), e(at::FIXED));
+
+    let busy = fixed + per_sample * local;
+    let occupied = per_sample * local + logistic(unknown(at::FIXED_OCCUPANCY)) * fixed;
+    let wanted = idle + e(at::BUSY_POWER) * occupied / busy;
+    let cap = e(at::CAP_SHARE) * point.limit.get();
+    let given = norm(wanted.recip(), cap.recip(), e(at::CAP_SHARPNESS) + 1.0).recip();
+    let dynamic = (given - fixed_share * wanted) / (wanted - fixed_share * wanted);
+    let dynamic = (dynamic + (dynamic * dynamic + CLOCK_FLOOR).sqrt()) * 0.5;
+    let busy = busy * (unclocked + (-unclocked + 1.0) / dynamic.sqrt());
+    let with_host = norm(busy, e(at::HOST), e(at::HOST_OVERLAP) + 1.0);
+    let time = if point.gpus <= 1 {
+        with_host
+    } else {
+        let sync = if point.nodes <= 1 {
+            e(at::NODE_BASE) + e(at::NODE_PER_GPU) * more
+        } else {
+            e(at::NET_BASE) + e(at::NET_PER_GPU) * more
+        };
+        norm(with_host, sync, e(at::SYNC_OVERLAP) + 1.0)
+    };
+    let share = busy / time;
+    let share = if share.re() < 1.0 { share } else { D::from(1.0) };
+    let power = idle + (given - idle) * share;
+    let power = if power.re() > 1.0 { power } else { D::from(1.0) };
+    [(time / point.batch).ln(), power.ln()]
 }
 
 /// Log time per sample and log power of a configuration.
 pub(crate) fn predict(unknowns: &Unknowns, point: &Point) -> [f64; 2] {
-    let e = |place: usize| unknowns[place].clamp(-40.0, 40.0).exp();
-    let gpus = f64::from(point.gpus);
-    let local = point.batch / gpus;
-    let more = (gpus - 2.0).max(0.0);
-    let sync = if point.gpus <= 1 {
-        0.0
-    } else if point.nodes <= 1 {
-        e(at::NODE_BASE) + e(at::NODE_PER_GPU) * more
-    } else {
-        e(at::NET_BASE) + e(at::NET_PER_GPU) * more
-    };
-    let unclocked = logistic(unknowns[at::UNCLOCKED]);
-    let fixed_share = logistic(unknowns[at::STATIC_SHARE]);
-    let (idle, per_sample, fixed) = (e(at::IDLE_POWER), e(at::PER_SAMPLE), e(at::FIXED));
-
-    let busy = fixed + per_sample * local;
-    let occupied = per_sample * local + logistic(unknowns[at::FIXED_OCCUPANCY]) * fixed;
-    let wanted = idle + e(at::BUSY_POWER) * occupied / busy;
-    let cap = e(at::CAP_SHARE) * point.limit.get();
-    let given = 1.0 / norm(1.0 / wanted, 1.0 / cap, 1.0 + e(at::CAP_SHARPNESS));
-    let dynamic = (given - fixed_share * wanted) / (wanted - fixed_share * wanted);
-    let dynamic = 0.5 * (dynamic + (dynamic * dynamic + CLOCK_FLOOR).sqrt());
-    let busy = busy * (unclocked + (1.0 - unclocked) / dynamic.sqrt());
-    let with_host = norm(busy, e(at::HOST), 1.0 + e(at::HOST_OVERLAP));
-    let time = norm(with_host, sync, 1.0 + e(at::SYNC_OVERLAP));
-    let power = idle + (given - idle) * (busy / time).min(1.0);
-    [(time / point.batch).ln(), power.max(1.0).ln()]
+    logs(|place| unknowns[place], point)
 }
 
-/// Derivatives of one of the two by the unknowns.
-pub(crate) fn gradient(unknowns: &Unknowns, point: &Point, quantity: usize) -> Unknowns {
-    Unknowns::from_fn(|place, _| {
-        let moved = |by: f64| {
-            let mut other = *unknowns;
-            other[place] += by;
-            predict(&other, point)[quantity]
-        };
-        (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
-    })
-}
-
-/// What is believed before the fit: centres from the scale of the readings, widths from physics.
-fn priors(readings: &[Reading]) -> (Unknowns, Unknowns) {
-    let step = |r: &Reading| r.per_sample.get() * r.point.batch;
-    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
-    let shortest = least(&mut readings.iter().map(step));
-    let per_sample =
-        least(&mut readings.iter().map(|r| step(r) * f64::from(r.point.gpus) / r.point.batch));
-    let powers = || readings.iter().filter_map(|r| r.power.map(|p| p.get()));
-    let (low, high) = match powers().count() {
-        0 => (100.0, 200.0),
-        _ => (least(&mut powers()), powers().fold(0.0, f64::max)),
-    };
-    let mut centre = [
-        (0.7 * shortest).ln(),
-        (0.9 * per_sample).ln(),
-        2.0_f64.ln(),
-        0.4,
-        (0.8 * low).ln(),
-        (high - 0.8 * low).max(10.0).ln(),
-        -0.4,
-        (0.5 * shortest).ln(),
-        (0.02 * shortest).ln(),
-        (2.0 * shortest).ln(),
-        (0.05 * shortest).ln(),
-        0.0,
-        (0.1 * shortest).ln(),
-        0.0,
-        10.0_f64.ln(),
-        0.0,
-    ];
-    let mut width =
-        [1.0, 0.7, 0.7, 0.8, 0.5, 0.7, 0.6, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0, 0.7, 0.03];
-    // At a single batch per GPU nobody can tell launches from work: the time per sample may be
-    // anything up to what was measured.
-    let local = |r: &Reading| r.point.batch / f64::from(r.point.gpus);
-    if readings.iter().all(|r| local(r) == local(&readings[0])) {
-        centre[at::PER_SAMPLE] += SINGLE_BATCH.0;
-        width[at::PER_SAMPLE] = SINGLE_BATCH.1;
-    }
-    (Unknowns::from(centre), Unknowns::from(width))
+/// The same, each with its derivatives by the unknowns.
+fn gradients(unknowns: &Unknowns, point: &Point) -> [(f64, Unknowns); 2] {
+    let dual = |place: usize| DualSVec64::<UNKNOWNS>::from_re(unknowns[place]).derivative(place);
+    let all: [DualSVec64<UNKNOWNS>; UNKNOWNS] = std::array::from_fn(dual);
+    logs(|place| all[place], point)
+        .map(|log| (log.re, log.eps.unwrap_generic(Const::<UNKNOWNS>, Const::<1>)))
 }
 
 /// The most probable unknowns and how sure one can be of them.
-pub(crate) fn fit(readings: &[Reading]) -> (Unknowns, Covariance) {
-    let (centre, width) = priors(readings);
-    let mut best: Option<(f64, Unknowns)> = None;
-    for offset in STARTS {
-        let mut start = centre;
+#[derive(Clone, Debug)]
+pub(crate) struct Fit {
+    pub(crate) unknowns: Unknowns,
+    pub(crate) covariance: Covariance,
+}
+
+impl Fit {
+    /// Logarithms of time and power, and the variances that the unknowns' uncertainty gives them.
+    pub(crate) fn at(&self, point: &Point) -> [(f64, f64); 2] {
+        gradients(&self.unknowns, point)
+            .map(|(log, slope)| (log, (slope.transpose() * self.covariance * slope)[0].max(0.0)))
+    }
+}
+
+/// Where to look first when nothing is known but a belief.
+pub(crate) fn starts(belief: &Belief) -> [Unknowns; 3] {
+    STARTS.map(|offset| {
+        let mut start = belief.centre;
         start[at::HOST_OVERLAP] += offset;
-        let problem = Problem { readings, centre, width, unknowns: start };
-        let (problem, report) = LevenbergMarquardt::new().with_patience(8).minimize(problem);
+        start
+    })
+}
+
+/// Fits readings under a belief, from several starts; the best counts.
+pub(crate) fn fit(readings: &[Weighed], belief: &Belief, starts: &[Unknowns]) -> Fit {
+    let mut best: Option<(f64, Unknowns)> = None;
+    for start in starts {
+        let problem = Problem { readings, belief, unknowns: *start };
+        let solver = LevenbergMarquardt::new()
+            .with_ftol(TOLERANCE)
+            .with_xtol(TOLERANCE)
+            .with_gtol(TOLERANCE)
+            .with_patience(4);
+        let (problem, report) = solver.minimize(problem);
         let cost = report.objective_function;
         if cost.is_finite() && best.is_none_or(|(least, _)| cost < least) {
             best = Some((cost, problem.unknowns));
         }
     }
-    // Where no start leads anywhere, the prior is what is known.
-    let unknowns = best.map_or(centre, |(_, unknowns)| unknowns);
-    let problem = Problem { readings, centre, width, unknowns };
+    // Where no start leads anywhere, the belief is what is known.
+    let unknowns = best.map_or(belief.centre, |(_, unknowns)| unknowns);
+    let problem = Problem { readings, belief, unknowns };
     let jacobian = problem.derivatives();
     let information = jacobian.transpose() * &jacobian;
-    let information = Covariance::from_fn(|r, c| information[(r, c)]);
-    let prior = Covariance::from_diagonal(&width.map(|w| w * w));
-    (unknowns, information.try_inverse().unwrap_or(prior))
+    let covariance = information.try_inverse().unwrap_or_else(|| believed(belief).covariance);
+    Fit { unknowns, covariance }
+}
+
+/// Without any reading a belief is all there is.
+pub(crate) fn believed(belief: &Belief) -> Fit {
+    let covariance = Covariance::from_diagonal(&belief.width.map(|w| w * w));
+    Fit { unknowns: belief.centre, covariance }
+}
+
+/// What a single reading is off by, at least.
+fn spread(reading: &Weighed) -> f64 {
+    (FORM * FORM + SCATTER * SCATTER / reading.weight).sqrt()
 }
 
 struct Problem<'a> {
-    readings: &'a [Reading],
-    centre: Unknowns,
-    width: Unknowns,
+    readings: &'a [Weighed],
+    belief: &'a Belief,
     unknowns: Unknowns,
 }
 
 impl Problem<'_> {
-    /// Squares of these sum to a loss that is quadratic near zero and linear far out.
-    fn robust(residual: f64) -> f64 {
-        let square = 2.0 * ((1.0 + residual * residual).sqrt() - 1.0);
-        residual.signum() * square.sqrt()
+    fn rows(&self) -> usize {
+        let powers = self.readings.iter().filter(|r| r.reading.power.is_some()).count();
+        self.readings.len() + powers + UNKNOWNS
     }
 
-    fn residuals_of(&self, unknowns: &Unknowns) -> DVector<f64> {
-        let mut all = Vec::with_capacity(2 * self.readings.len() + UNKNOWNS);
-        for reading in self.readings {
-            let [time, power] = predict(unknowns, &reading.point);
-            all.push(Self::robust((time - reading.per_sample.get().ln()) / SPREAD));
+    fn derivatives(&self) -> OMatrix<f64, Dyn, Const<UNKNOWNS>> {
+        let mut matrix = OMatrix::<f64, Dyn, Const<UNKNOWNS>>::zeros(self.rows());
+        let mut at = 0;
+        let mut put = |log: &(f64, Unknowns), measured: f64, spread: f64| {
+            let slope = robust_slope((log.0 - measured) / spread) / spread;
+            for k in 0..UNKNOWNS {
+                let value = log.1[k] * slope;
+                matrix[(at, k)] = if value.is_finite() { value } else { 0.0 };
+            }
+            at += 1;
+        };
+        for weighed in self.readings {
+            let reading = &weighed.reading;
+            let [time, power] = gradients(&self.unknowns, &reading.point);
+            put(&time, reading.per_sample.get().ln(), spread(weighed));
             if let Some(measured) = reading.power {
-                all.push(Self::robust((power - measured.get().ln()) / SPREAD));
+                put(&power, measured.get().ln(), spread(weighed));
             }
         }
-        all.extend((0..UNKNOWNS).map(|k| (unknowns[k] - self.centre[k]) / self.width[k]));
-        for residual in &mut all {
-            if !residual.is_finite() {
-                *residual = 1e3;
-            }
+        for k in 0..UNKNOWNS {
+            matrix[(at + k, k)] = 1.0 / self.belief.width[k];
         }
-        DVector::from_vec(all)
+        matrix
     }
+}
 
-    fn derivatives(&self) -> DMatrix<f64> {
-        let columns: Vec<DVector<f64>> = (0..UNKNOWNS)
-            .map(|k| {
-                let moved = |by: f64| {
-                    let mut unknowns = self.unknowns;
-                    unknowns[k] += by;
-                    self.residuals_of(&unknowns)
-                };
-                (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
-            })
-            .collect();
-        DMatrix::from_columns(&columns)
-    }
+/// Squares of these sum to a loss that is quadratic near zero and linear far out.
+fn robust(residual: f64) -> f64 {
+    let square = 2.0 * ((1.0 + residual * residual).sqrt() - 1.0);
+    residual.signum() * square.sqrt()
+}
+
+/// The derivative of [`robust`].
+fn robust_slope(residual: f64) -> f64 {
+    let root = (1.0 + residual * residual).sqrt();
+    // Near zero the loss is the square itself.
+    if residual.abs() < 1e-6 { 1.0 } else { residual / (root * robust(residual)) }
 }
 
 impl LeastSquaresProblem<f64, Dyn, Const<UNKNOWNS>> for Problem<'_> {
@@ -234,13 +240,26 @@ impl LeastSquaresProblem<f64, Dyn, Const<UNKNOWNS>> for Problem<'_> {
     }
 
     fn residuals(&self) -> Option<OVector<f64, Dyn>> {
-        Some(self.residuals_of(&self.unknowns))
+        let mut all = Vec::with_capacity(self.rows());
+        for weighed in self.readings {
+            let (reading, spread) = (&weighed.reading, spread(weighed));
+            let [time, power] = predict(&self.unknowns, &reading.point);
+            all.push(robust((time - reading.per_sample.get().ln()) / spread));
+            if let Some(measured) = reading.power {
+                all.push(robust((power - measured.get().ln()) / spread));
+            }
+        }
+        let Belief { centre, width } = self.belief;
+        all.extend((0..UNKNOWNS).map(|k| (self.unknowns[k] - centre[k]) / width[k]));
+        for residual in &mut all {
+            if !residual.is_finite() {
+                *residual = 1e3;
+            }
+        }
+        Some(DVector::from_vec(all))
     }
 
     fn jacobian(&self) -> Option<OMatrix<f64, Dyn, Const<UNKNOWNS>>> {
-        let derivatives = self.derivatives();
-        Some(OMatrix::<f64, Dyn, Const<UNKNOWNS>>::from_fn(derivatives.nrows(), |r, c| {
-            derivatives[(r, c)]
-        }))
+        Some(self.derivatives())
     }
 }

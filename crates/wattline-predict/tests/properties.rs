@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{Truth, any_point, asked_point, cases, point, readings, truth, usual_point};
+use common::{Truth, any_point, asked_point, cases, point, readings, shuffled, truth, usual_point};
 use proptest::prelude::*;
 use wattline_core::units::{Seconds, Watts};
+use wattline_predict::baseline::Way;
 use wattline_predict::choose::{choose, choose_by_cost};
 use wattline_predict::model::Model;
 use wattline_predict::reading::{Point, Reading, Refused};
@@ -64,18 +65,6 @@ proptest! {
             }
         }
     }
-}
-
-/// In another order, the same one for the same key.
-fn shuffled<T: Clone>(values: &[T], key: u64) -> Vec<T> {
-    let mut shuffled = values.to_vec();
-    let mut state = key | 1;
-    for last in (1..shuffled.len()).rev() {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        shuffled.swap(last, (state >> 33) as usize % (last + 1));
-    }
-    shuffled
 }
 
 proptest! {
@@ -346,4 +335,34 @@ fn launch_bound_then_linear_is_predicted_from_4_points() {
             assert!(most < bound, "knee {knee} at {bound_to}: off by {most}");
         }
     }
+}
+
+/// A cliff: beyond a batch of 64 the time per sample is ten times what it was, at once.
+fn cliff(batch: f64) -> Reading {
+    let time = if batch <= 64.0 { 1e-3 } else { 1e-2 };
+    Reading {
+        point: point(1, 1, batch, 300.0),
+        per_sample: Seconds::new(time * (1.0 + 0.001 * (batch % 7.0))),
+        power: Some(Watts::new(200.0)),
+    }
+}
+
+#[test]
+fn where_a_baseline_is_better_it_is_used() {
+    let measured: Vec<Reading> = (0..20).map(|k| cliff((4.0 * 1.5_f64.powi(k)).round())).collect();
+    let model = Model::fit(&measured, &[]).unwrap();
+    assert_eq!(model.fallbacks()[0], Some(Way::Lines));
+    for batch in [5.0, 20.0, 40.0, 110.0, 1000.0, 5000.0] {
+        let (expected, truth) = (model.expect(&point(1, 1, batch, 300.0)), cliff(batch));
+        let off = (expected.per_sample / truth.per_sample).ln().abs();
+        assert!(off < 0.02, "{batch}: off by {off}");
+        assert!(expected.per_sample_low < truth.per_sample);
+        assert!(truth.per_sample < expected.per_sample_high);
+    }
+    // A workload that follows the formula needs none.
+    let truth =
+        Truth { launch: 0.03, per_sample: 1e-3, knee: 3.0, idle: 100.0, full: 300.0, sync: 0.0 };
+    let usual = |k: i32| truth.reading(point(1, 1, 2.0_f64.powi(k), 300.0), 1.0, 1.0);
+    let model = Model::fit(&(0..12).map(usual).collect::<Vec<_>>(), &[]).unwrap();
+    assert_eq!(model.fallbacks(), [None, None]);
 }

@@ -1,5 +1,8 @@
 //! Readings made up for the tests: like those of real training, and like nothing at all.
 
+// Each test file uses its part.
+#![allow(dead_code)]
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use wattline_core::units::{Seconds, Watts};
@@ -129,4 +132,16 @@ pub(crate) fn garbage(count: std::ops::RangeInclusive<usize>) -> BoxedStrategy<V
 /// Either.
 pub(crate) fn readings(count: std::ops::RangeInclusive<usize>) -> BoxedStrategy<Vec<Reading>> {
     prop_oneof![usual_readings(count.clone()), garbage(count)].boxed()
+}
+
+/// In another order, the same one for the same key.
+pub(crate) fn shuffled<T: Clone>(values: &[T], key: u64) -> Vec<T> {
+    let mut shuffled = values.to_vec();
+    let mut state = key | 1;
+    for last in (1..shuffled.len()).rev() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        shuffled.swap(last, (state >> 33) as usize % (last + 1));
+    }
+    shuffled
 }

@@ -195,6 +195,7 @@ fn good_name(name: &str) -> std::result::Result<(), &'static str> {
 fn column(refused: &Refused) -> &'static str {
     match refused {
         Refused::Shape { .. } => "gpus, nodes",
+        Refused::UnknownGpu => "gpu",
         Refused::Value { what: "the batch", .. } => "global_batch",
         Refused::Value { what: "the power limit in watts", .. } => "power_limit_w",
         Refused::Value { what: "the power in watts", .. } => "power_w",

@@ -1,0 +1,108 @@
+//! What is believed of a workload's step before its readings are looked at: a centre and a width
+//! for each unknown.
+
+use crate::reading::{Reading, Weighed};
+use crate::step::{UNKNOWNS, Unknowns, at};
+use wattline_core::cluster::GpuType;
+
+/// Independent normal beliefs about the unknowns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Belief {
+    pub(crate) centre: Unknowns,
+    pub(crate) width: Unknowns,
+}
+
+/// Widths of what is believed around the scale of a workload's own readings: wide where sites
+/// differ, narrow where physics does not.
+const AROUND_READINGS: [f64; UNKNOWNS] =
+    [1.0, 0.7, 0.7, 0.8, 0.5, 0.7, 0.6, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0, 0.7, 0.03];
+/// How far below a single batch's time per sample the true one is believed to lie, and how surely
+/// (in logarithms).
+const SINGLE_BATCH: (f64, f64) = (-1.5, 1.5);
+
+/// Before anything was measured: a launch takes some 20 ms, a sample anything from microseconds to
+/// seconds.
+const HOST: (f64, f64) = (-3.9, 1.2);
+const PER_SAMPLE: (f64, f64) = (-6.5, 2.2);
+/// How sure one is that a workload draws what its card is said to.
+const CARD_POWER: f64 = 0.35;
+
+impl Belief {
+    /// Of a workload that was never measured, on a card.
+    pub(crate) fn of_card(card: &GpuType) -> Self {
+        let (idle, busy) = (card.idle.get().max(1.0), card.busy.get().max(2.0));
+        // A card with a job on it draws more than an idle one even between kernels.
+        let low = (1.6 * idle).min(0.5 * busy);
+        let mut belief = Self::at_scale(HOST.0.exp(), PER_SAMPLE.0.exp(), low, busy);
+        belief.width[at::HOST] = HOST.1;
+        belief.width[at::PER_SAMPLE] = PER_SAMPLE.1;
+        belief.width[at::IDLE_POWER] = CARD_POWER;
+        belief.width[at::BUSY_POWER] = CARD_POWER;
+        for sync in [at::NODE_BASE, at::NODE_PER_GPU, at::NET_BASE, at::NET_PER_GPU] {
+            belief.width[sync] = 2.0;
+        }
+        belief
+    }
+
+    /// From the scale of a workload's own readings, of which there is at least one.
+    pub(crate) fn of_readings(readings: &[Weighed]) -> Self {
+        let all = || readings.iter().map(|weighed| &weighed.reading);
+        let step = |r: &Reading| r.per_sample.get() * r.point.batch;
+        let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+        let shortest = least(&mut all().map(step));
+        let per_gpu = |r: &Reading| step(r) * f64::from(r.point.gpus) / r.point.batch;
+        let per_sample = least(&mut all().map(per_gpu));
+        let powers = || all().filter_map(|r| r.power.map(|p| p.get()));
+        let (low, high) = match powers().count() {
+            0 => (100.0, 200.0),
+            _ => (0.8 * least(&mut powers()), powers().fold(0.0, f64::max)),
+        };
+        let mut belief = Self::at_scale(0.7 * shortest, 0.9 * per_sample, low, high);
+        // At a single batch per GPU nobody can tell launches from work: the time per sample may be
+        // anything up to what was measured.
+        let local = |r: &Reading| r.point.batch / f64::from(r.point.gpus);
+        let mut locals = all().map(local);
+        let first = locals.next();
+        if locals.all(|other| Some(other) == first) {
+            belief.centre[at::PER_SAMPLE] += SINGLE_BATCH.0;
+            belief.width[at::PER_SAMPLE] = SINGLE_BATCH.1;
+        }
+        belief
+    }
+
+    /// A launch, a sample on one GPU, the lowest and the highest power.
+    fn at_scale(launch: f64, per_sample: f64, low: f64, high: f64) -> Self {
+        let shortest = launch / 0.7;
+        let centre = [
+            launch.ln(),
+            per_sample.ln(),
+            2.0_f64.ln(),
+            0.4,
+            low.ln(),
+            (high - low).max(10.0).ln(),
+            -0.4,
+            (0.5 * shortest).ln(),
+            (0.02 * shortest).ln(),
+            (2.0 * shortest).ln(),
+            (0.05 * shortest).ln(),
+            0.0,
+            (0.1 * shortest).ln(),
+            0.0,
+            10.0_f64.ln(),
+            0.0,
+        ];
+        Self { centre: Unknowns::from(centre), width: Unknowns::from(AROUND_READINGS) }
+    }
+
+    /// Both beliefs together.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let sure = |width: f64| 1.0 / (width * width);
+        let mut both = self.clone();
+        for k in 0..UNKNOWNS {
+            let (mine, theirs) = (sure(self.width[k]), sure(other.width[k]));
+            both.centre[k] = (self.centre[k] * mine + other.centre[k] * theirs) / (mine + theirs);
+            both.width[k] = (mine + theirs).sqrt().recip();
+        }
+        both
+    }
+}
