@@ -39,6 +39,7 @@ bench: build
 	$(CARGO) bench --workspace --locked
 	$(WATTLINE) bench sim --scenario demo
 	$(WATTLINE) bench sim --scenario scale --scaling
+	$(WATTLINE) bench predict
 
 ## Licences, advisories and sources of dependencies (needs cargo-deny)
 deny:

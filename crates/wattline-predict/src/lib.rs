@@ -3,7 +3,8 @@
 //! [`learner::Learner`] is the predictor of a cluster: it takes measurements in as they come and
 //! knows every workload on every kind of GPU, those that were never measured too.
 //! [`model::Model`] is one workload on one kind of GPU; [`choose::choose`] says which configurations
-//! to measure first; [`baseline`] is what the model must beat.
+//! to measure first; [`baseline`] and [`yardstick`] are what the model must beat, [`noise`] is what no
+//! model can; [`efficiency`] says what a sample is worth at another batch.
 //!
 //! **Invariants.** Pure: no clock, file or randomness. The same readings in any order give the same
 //! model. Predictions are positive and finite everywhere, and time never rises with the power
@@ -13,16 +14,18 @@ pub mod baseline;
 mod belief;
 mod borrow;
 pub mod choose;
-mod efficiency;
+pub mod efficiency;
 pub mod evaluate;
 mod fallback;
 mod features;
 mod group;
 pub mod learner;
 pub mod model;
+pub mod noise;
 mod process;
 pub mod reading;
 mod step;
 mod store;
+pub mod yardstick;
 
 pub use store::Drift;

@@ -8,7 +8,7 @@ use common::{Truth, any_point, asked_point, cases, point, readings, shuffled, tr
 use proptest::prelude::*;
 use wattline_core::units::{Seconds, Watts};
 use wattline_predict::baseline::Way;
-use wattline_predict::choose::choose;
+use wattline_predict::choose::{choose, choose_by_cost};
 use wattline_predict::model::Model;
 use wattline_predict::reading::{Point, Reading, Refused};
 
@@ -149,6 +149,37 @@ proptest! {
         let chosen = choose(&candidates, 2);
         prop_assert_eq!(candidates[chosen[0]], lowest);
         prop_assert_eq!(candidates[chosen[chosen.len() - 1]], highest);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(100, 8))]
+
+    #[test]
+    fn a_plan_is_new_distinct_and_the_same_in_any_order(
+        candidates in prop::collection::vec(asked_point(), 1..40),
+        known in prop::collection::vec((any::<prop::sample::Index>(), asked_point()), 0..10),
+        repeat in any::<bool>(),
+        count in 0..30_usize,
+        key in any::<u64>(),
+    ) {
+        // Some known points are candidates, some are not.
+        let known: Vec<Point> = known
+            .iter()
+            .map(|(which, other)| if repeat { *which.get(&candidates) } else { *other })
+            .collect();
+        let cost = |p: &Point| f64::from(p.gpus) * (30.0 + p.batch.ln());
+        let pick = |candidates: &[Point], known: &[Point], count| -> Vec<Point> {
+            choose_by_cost(candidates, known, cost, count).into_iter().map(|k| candidates[k]).collect()
+        };
+        let chosen = pick(&candidates, &known, count);
+        prop_assert!(chosen.len() <= count);
+        for (k, point) in chosen.iter().enumerate() {
+            prop_assert!(!known.contains(point) && !chosen[..k].contains(point));
+        }
+        prop_assert_eq!(&chosen, &pick(&shuffled(&candidates, key), &shuffled(&known, key), count));
+        // Asking for fewer gives the first of them.
+        prop_assert_eq!(&pick(&candidates, &known, count / 2)[..], &chosen[..chosen.len().min(count / 2)]);
     }
 }
 

@@ -5,7 +5,7 @@
 //! other: power limit, batch per GPU, GPU count. Outside, the nearest point's time per sample is
 //! used; for GPU counts that were not measured it scales by the stated default curve.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
 use thiserror::Error;
@@ -34,6 +34,16 @@ pub enum MeasuredError {
         line: u64,
         /// Which field.
         field: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A line that is no row of this table.
+    #[error("{file}, line {line}: {message}")]
+    Row {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
         /// What is wrong.
         message: String,
     },
@@ -66,7 +76,7 @@ pub enum MeasuredError {
 }
 
 /// One row of a measurement file.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
     /// What was trained.
     pub workload: Box<str>,
@@ -111,43 +121,118 @@ struct LogStep {
     power: Option<f64>,
 }
 
+/// The columns of a measurement file.
+pub const COLUMNS: [&str; 9] = [
+    "workload",
+    "gpu",
+    "nodes",
+    "gpus",
+    "global_batch",
+    "power_limit_w",
+    "samples",
+    "seconds",
+    "power_w",
+];
+
+/// One line of a measurement file.
+#[derive(Debug)]
+pub struct Line {
+    /// Its number.
+    pub number: u64,
+    /// Workload and GPU type, where they can be read.
+    pub names: Option<(Box<str>, Box<str>)>,
+    /// The row, or what is wrong with it.
+    pub row: Result<Row, MeasuredError>,
+}
+
 /// Reads the rows of a measurement file.
 ///
 /// # Errors
 /// Names the file, the line and the field.
 pub fn read_rows(input: impl Read, file: &str) -> Result<Vec<Row>, MeasuredError> {
+    let lines = read(input, file, true)?.1;
+    let rows = lines.into_iter().map(|line| line.row).collect::<Result<Vec<Row>, _>>()?;
+    if rows.is_empty() {
+        return Err(MeasuredError::Empty { file: file.to_owned() });
+    }
+    Ok(rows)
+}
+
+/// Reads the names of the columns and all rows, good and bad ones.
+///
+/// # Errors
+/// If nothing more can be read.
+pub fn read_lines(
+    input: impl Read,
+    file: &str,
+) -> Result<(csv::StringRecord, Vec<Line>), MeasuredError> {
+    read(input, file, false)
+}
+
+/// All lines, or those up to the first bad one.
+fn read(
+    input: impl Read,
+    file: &str,
+    stop: bool,
+) -> Result<(csv::StringRecord, Vec<Line>), MeasuredError> {
     let input = ShortLines { input, line: 1, length: 0, too_long: None };
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
     let headers = reader.headers().cloned().map_err(|source| {
         explain(source, file, &csv::StringRecord::new(), reader.get_ref().too_long)
     })?;
-    let mut rows: Vec<Row> = Vec::new();
-    let mut records = reader.deserialize::<Row>();
+    let column = |name: &str| headers.iter().position(|header| header == name);
+    let (workload, gpu) = (column("workload"), column("gpu"));
+    let mut lines: Vec<Line> = Vec::new();
+    let mut record = csv::StringRecord::new();
     loop {
-        let line = records.reader().position().line();
-        let Some(row) = records.next() else { break };
-        let too_long = records.reader().get_ref().too_long;
-        let row = row.map_err(|source| explain(source, file, &headers, too_long))?;
+        let (number, row) = match reader.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {
+                let line = record.position().map_or(0, csv::Position::line);
+                let row = record.deserialize(Some(&headers));
+                let row = row.map_err(|source| explain(source, file, &headers, None));
+                (line, row.and_then(|row: Row| row.positive(file, line)))
+            }
+            Err(source) => {
+                let line = source.position().map_or(0, csv::Position::line);
+                let too_long = reader.get_ref().too_long;
+                // After a failed read there is no next line.
+                let over = too_long.is_some() || source.is_io_error();
+                let error = explain(source, file, &headers, too_long);
+                if over {
+                    return Err(error);
+                }
+                (line, Err(error))
+            }
+        };
+        let bad = row.is_err();
+        let name = |at: Option<usize>| at.and_then(|at| record.get(at)).map(Box::from);
+        lines.push(Line { number, names: name(workload).zip(name(gpu)), row });
+        if bad && stop {
+            break;
+        }
+    }
+    Ok((headers, lines))
+}
+
+impl Row {
+    fn positive(self, file: &str, line: u64) -> Result<Self, MeasuredError> {
         let required = [
-            ("gpus", f64::from(row.gpus)),
-            ("nodes", f64::from(row.nodes)),
-            ("global_batch", row.global_batch),
-            ("samples", row.samples),
-            ("seconds", row.seconds),
-            ("power_limit_w", row.power_limit_w.unwrap_or(1.0)),
-            ("power_w", row.power_w.unwrap_or(1.0)),
+            ("gpus", f64::from(self.gpus)),
+            ("nodes", f64::from(self.nodes)),
+            ("global_batch", self.global_batch),
+            ("samples", self.samples),
+            ("seconds", self.seconds),
+            ("power_limit_w", self.power_limit_w.unwrap_or(1.0)),
+            ("power_w", self.power_w.unwrap_or(1.0)),
         ];
         for (field, value) in required {
             if !value.is_finite() || value <= 0.0 {
                 return Err(MeasuredError::Value { file: file.to_owned(), line, field, value });
             }
         }
-        rows.push(row);
+        Ok(self)
     }
-    if rows.is_empty() {
-        return Err(MeasuredError::Empty { file: file.to_owned() });
-    }
-    Ok(rows)
 }
 
 impl Measured {
@@ -283,16 +368,25 @@ fn explain(
     if let Some(line) = too_long {
         return MeasuredError::LineTooLong { file, line };
     }
-    if let csv::ErrorKind::Deserialize { pos, err } = error.kind() {
-        let line = pos.as_ref().map_or(0, csv::Position::line);
-        let named = err.field().and_then(|at| headers.get(at as usize));
-        let message = err.kind().to_string();
-        // A missing column has no position; its name is in the message.
-        let field =
-            named.map_or_else(|| "header".to_owned(), |name| name.chars().take(40).collect());
-        return MeasuredError::Field { file, line, field, message };
+    let line = error.position().map_or(0, csv::Position::line);
+    match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let named = err.field().and_then(|at| headers.get(at as usize));
+            let message = err.kind().to_string();
+            // A missing column has no position; its name is in the message.
+            let field =
+                named.map_or_else(|| "header".to_owned(), |name| name.chars().take(40).collect());
+            MeasuredError::Field { file, line, field, message }
+        }
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let message = format!("has {len} fields, expected {expected_len}");
+            MeasuredError::Row { file, line, message }
+        }
+        csv::ErrorKind::Utf8 { .. } => {
+            MeasuredError::Row { file, line, message: "is not UTF-8 text".to_owned() }
+        }
+        _ => MeasuredError::Csv { file, source: error },
     }
-    MeasuredError::Csv { file, source: error }
 }
 
 /// Linear between the neighbours, constant outside.
@@ -343,6 +437,19 @@ mod tests {
         let eight = at(8, 64, 300.0).time.get() / at(4, 32, 300.0).time.get();
         assert!((eight - 2.0 / 2.0_f64.powf(DEFAULT_SCALING)).abs() < 1e-9, "{eight}");
         assert!(m.step("gpt", "x", (1, 1), 8, Watts::new(200.0)).is_none());
+    }
+
+    #[test]
+    fn a_bad_line_does_not_hide_the_others() {
+        let rows = "bert,x,1,1,8,200,8,1,150\nbert,x,1\nbert,x,1,1,8,200,8,nope,150\n\
+                    bert,x,1,1,8,200,8,-1,150\nbert,x,1,1,16,,8,1,\n";
+        let text = format!("{HEADER}{rows}");
+        let (headers, lines) = read_lines(text.as_bytes(), "site.csv").unwrap();
+        assert_eq!(headers.iter().collect::<Vec<_>>(), COLUMNS);
+        let good: Vec<(u64, bool)> =
+            lines.iter().map(|line| (line.number, line.row.is_ok())).collect();
+        assert_eq!(good, [(2, true), (3, false), (4, false), (5, false), (6, true)]);
+        assert_eq!(lines[2].names, Some(("bert".into(), "x".into())));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
+mod predict;
+
 use super::compare;
 use crate::failure::Result;
 use crate::output;
@@ -12,7 +14,9 @@ use wattline_world::queue::EventQueue;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Events per second of the simulator, and how cost per event grows with the number of jobs
-    Sim(SimArgs),
+    Sim(Box<SimArgs>),
+    /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
+    Predict(predict::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +58,13 @@ struct Run {
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
-    let Command::Sim(args) = command;
+    match command {
+        Command::Sim(args) => sim(args),
+        Command::Predict(args) => predict::run(args),
+    }
+}
+
+fn sim(args: &SimArgs) -> Result<()> {
     let instance = args.source.instance()?;
     let all = instance.jobs.len();
     let sizes = if args.scaling { vec![all / 8, all / 4, all / 2, all] } else { vec![all] };

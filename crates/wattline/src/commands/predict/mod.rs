@@ -1,7 +1,13 @@
 //! `wattline predict`: time and power from measurements.
 
+mod epochs;
 mod evaluate;
+mod evaluate_text;
+mod import;
+mod plan;
 mod show;
+mod show_text;
+mod store;
 
 use crate::failure::{Failure, Result};
 use anyhow::Context;
@@ -17,14 +23,20 @@ use wattline_world::measured::{Row, read_rows};
 pub(crate) enum Command {
     /// Fit a few measurements of each workload and GPU type, predict the others, report the errors
     Evaluate(evaluate::Args),
+    /// Say how well epochs to a target can be predicted for other batches
+    EvaluateEpochs(epochs::Args),
+    /// Check measurements and add them to those that are kept
+    Import(import::Args),
     /// Show what is expected of a workload in every measured shape, batch and power limit, and which
-    /// are the fastest and the most frugal
+    /// are the fastest and the most frugal; say what to measure next
     Show(show::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Evaluate(args) => evaluate::run(args),
+        Command::EvaluateEpochs(args) => epochs::run(args),
+        Command::Import(args) => import::run(args),
         Command::Show(args) => show::run(args),
     }
 }
@@ -43,28 +55,15 @@ fn read_groups(path: &Path) -> Result<Vec<Group>> {
     for row in rows {
         by_name.entry((row.workload.clone(), row.gpu.clone())).or_default().push(row);
     }
-    let catalogue = Catalogue::built_in();
     let mut groups = Vec::with_capacity(by_name.len());
     for (name, rows) in by_name {
         // An empty limit is the card's default: the catalogue's, else the highest in the file.
         let highest = rows.iter().filter_map(|row| row.power_limit_w).fold(0.0, f64::max);
-        let default = match catalogue.gpu(&name.1) {
-            Some(gpu) => gpu.gpu_type().default_limit.get(),
-            None if highest > 0.0 => highest,
-            None => 300.0,
-        };
+        let other = if highest > 0.0 { highest } else { UNKNOWN_LIMIT };
+        let default = default_limit(&name.1).unwrap_or(other);
         let mut readings = Vec::with_capacity(rows.len());
         for row in rows {
-            let reading = Reading {
-                point: Point {
-                    gpus: row.gpus,
-                    nodes: row.nodes,
-                    batch: row.global_batch,
-                    limit: Watts::new(row.power_limit_w.unwrap_or(default)),
-                },
-                per_sample: Seconds::new(row.seconds / row.samples),
-                power: row.power_w.map(Watts::new),
-            };
+            let reading = reading(&row, default);
             reading
                 .check()
                 .with_context(|| format!("{file}: {} on {}", name.0, name.1))
@@ -74,4 +73,26 @@ fn read_groups(path: &Path) -> Result<Vec<Group>> {
         groups.push((name, readings));
     }
     Ok(groups)
+}
+
+/// Watts of a card that nobody knows.
+const UNKNOWN_LIMIT: f64 = 300.0;
+
+/// The catalogue's default limit of a GPU type, in watts.
+fn default_limit(gpu: &str) -> Option<f64> {
+    Catalogue::built_in().gpu(gpu).map(|gpu| gpu.gpu_type().default_limit.get())
+}
+
+/// A row as the predictor sees it.
+fn reading(row: &Row, default_limit: f64) -> Reading {
+    Reading {
+        point: Point {
+            gpus: row.gpus,
+            nodes: row.nodes,
+            batch: row.global_batch,
+            limit: Watts::new(row.power_limit_w.unwrap_or(default_limit)),
+        },
+        per_sample: Seconds::new(row.seconds / row.samples),
+        power: row.power_w.map(Watts::new),
+    }
 }
