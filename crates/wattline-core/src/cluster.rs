@@ -28,6 +28,10 @@ pub struct GpuType {
     pub max_limit: Watts,
     /// Limits we use are this far apart, counted down from the default.
     pub limit_step: Watts,
+    /// Dense half-precision speed by its data sheet, if somebody looked it up: what a predictor
+    /// goes by until it has measured something.
+    #[serde(default)]
+    pub tflops: Option<f64>,
 }
 
 impl GpuType {

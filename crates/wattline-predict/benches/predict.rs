@@ -91,6 +91,7 @@ fn cluster() -> Arc<Cluster> {
         default_limit: Watts::new(high),
         max_limit: Watts::new(high),
         limit_step: Watts::new(step),
+        tflops: None,
     };
     let node = |gpu_type: u16| Node {
         name: format!("n{gpu_type}").into(),

@@ -21,11 +21,20 @@ const AROUND_READINGS: [f64; UNKNOWNS] =
 const SINGLE_BATCH: (f64, f64) = (-1.5, 1.5);
 
 /// Before anything was measured: a launch takes some 20 ms. A sample may take anything from
-/// nanoseconds to seconds, but people choose batches that take a GPU some 120 ms.
+/// nanoseconds to seconds, but people choose batches that take a GPU of 300 TFLOP/s some 120 ms.
 const HOST: (f64, f64) = (-3.9, 1.2);
 const STEP: (f64, f64) = (-2.1, 1.3);
+const USUAL_TFLOPS: f64 = 300.0;
+/// Ten times the speed of a data sheet are six times the speed of training.
+const SPEED_POWER: f64 = 0.8;
 /// How sure one is that a workload draws what its card is said to.
 const CARD_POWER: f64 = 0.35;
+
+/// The logarithm of a card's speed in training against a usual one's, as its data sheet says.
+pub(crate) fn log_speed(card: &GpuType) -> f64 {
+    let tflops = card.tflops.filter(|tflops| tflops.is_finite() && *tflops > 0.0);
+    SPEED_POWER * (tflops.unwrap_or(USUAL_TFLOPS) / USUAL_TFLOPS).ln()
+}
 
 impl Belief {
     /// Of a workload that was never measured, on a card; `local` is the logarithm of the samples
@@ -34,7 +43,8 @@ impl Belief {
         let (idle, busy) = (card.idle.get().max(1.0), card.busy.get().max(2.0));
         // A card with a job on it draws more than an idle one even between kernels.
         let low = (1.6 * idle).min(0.5 * busy);
-        let mut belief = Self::at_scale(HOST.0.exp(), (STEP.0 - local).exp(), low, busy);
+        let mut belief =
+            Self::at_scale(HOST.0.exp(), (STEP.0 - local - log_speed(card)).exp(), low, busy);
         belief.width[at::HOST] = HOST.1;
         belief.width[at::PER_SAMPLE] = STEP.1;
         belief.width[at::IDLE_POWER] = CARD_POWER;

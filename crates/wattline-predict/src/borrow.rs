@@ -44,8 +44,9 @@ pub(crate) fn evidence(belief: &Belief, fitted: &Unknowns, variances: &Unknowns)
 /// Another group, as seen from the one that borrows.
 pub(crate) struct Lender<'a> {
     pub(crate) evidence: &'a Evidence,
-    /// What its card's logarithm of power is above the borrower's.
+    /// What its card's logarithms of power and of speed are above the borrower's.
     pub(crate) card: f64,
+    pub(crate) speed: f64,
     /// And its logarithm of samples per GPU: workloads take similar steps, not similar samples.
     pub(crate) local: f64,
     pub(crate) same_workload: bool,
@@ -67,15 +68,17 @@ pub(crate) fn borrow<'a>(
 ) -> Belief {
     let mut belief = default.clone();
     for (k, between) in BETWEEN_CARDS.into_iter().enumerate() {
-        let of_card = matches!(k, at::IDLE_POWER | at::BUSY_POWER);
+        // What is above the borrower's for its card's sake.
+        let by_card = |lender: &Lender<'_>| match k {
+            at::IDLE_POWER | at::BUSY_POWER => lender.card,
+            at::PER_SAMPLE => -lender.speed,
+            _ => 0.0,
+        };
         let seen = |lender: &Lender<'_>| {
             let (mean, variance) = lender.evidence[k]?;
-            let apart = match k {
-                _ if of_card => lender.card,
-                at::PER_SAMPLE if !lender.same_workload => -lender.local,
-                _ => 0.0,
-            };
-            Some((mean - apart, variance))
+            let shorter = k == at::PER_SAMPLE && !lender.same_workload;
+            let by_batch = if shorter { -lender.local } else { 0.0 };
+            Some((mean - by_card(lender) - by_batch, variance))
         };
         let others: Vec<(f64, f64)> = lenders
             .iter()
@@ -97,8 +100,7 @@ pub(crate) fn borrow<'a>(
                 .filter_map(|pair| {
                     let (here, unsure) = pair.here[k]?;
                     let (there, also) = pair.there[k]?;
-                    let card = if of_card { lender.card } else { 0.0 };
-                    Some((here - (there - card), unsure + also))
+                    Some((here - (there - by_card(lender)), unsure + also))
                 })
                 .collect();
             let (difference, scatter) =

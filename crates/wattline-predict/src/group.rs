@@ -12,7 +12,7 @@ use wattline_core::cluster::GpuType;
 use wattline_core::units::Watts;
 
 /// Configurations that are fitted one by one; further ones are counted with the nearest of these.
-const MOST_FITTED: usize = 20;
+const MOST_FITTED: usize = 16;
 /// How near a configuration must be to count with another, in the unit cube.
 const NEAR: f64 = 0.25;
 /// The most that a configuration counts for after others were counted with it.
@@ -42,6 +42,8 @@ pub(crate) struct Group {
     own: Option<Own>,
     /// Which formula this is, for those who keep what follows from it.
     pub(crate) formula: u64,
+    /// Which look at the age of its readings was the last.
+    pub(crate) look: i64,
     pub(crate) drift: Option<Drift>,
     /// How runs of the same configurations scatter: a sum of squares and its degrees of freedom.
     pub(crate) scatter: (f64, f64),
@@ -50,6 +52,7 @@ pub(crate) struct Group {
 impl Group {
     /// Brings what follows from the measurements up to date; says whether anything changed.
     pub(crate) fn refresh(&mut self, card: &GpuType, look: i64) -> bool {
+        self.look = look;
         self.drift = self.store.look(look);
         self.scatter = self.store.scatter();
         let readings = self.store.readings();
@@ -90,7 +93,7 @@ impl Own {
         let chosen = spread_out(&readings, &at);
         let mut fitted: Vec<Weighed> = chosen.iter().map(|k| readings[*k]).collect();
         let belief = Belief::of_readings(&fitted);
-        let fit = step::fit(&fitted, &belief, &step::starts(&belief));
+        let fit = step::fit(&fitted, &belief, &step::starts(&belief)[..2]);
         let told = evidence(&belief, &fit.unknowns, &fit.covariance.diagonal());
         if readings.len() > chosen.len() {
             count_in(&mut fitted, &chosen, &readings, &at, &fit);

@@ -6,8 +6,9 @@
 //! are, its model while these and the rounded belief that it borrows do, its tables while the
 //! model does.
 
-use crate::belief::Belief;
+use crate::belief::{Belief, log_speed};
 use crate::borrow::{Lender, Pair, borrow};
+use crate::efficiency::NoiseScale;
 use crate::group::Group;
 use crate::model::{Curve, Expectation, Model};
 use crate::reading::{Point, Reading, Refused, within};
@@ -34,6 +35,7 @@ pub struct Learner {
     cluster: Arc<Cluster>,
     known: Mutex<Known>,
     reports: BTreeMap<WorkloadId, Reports>,
+    usual_scale: NoiseScale,
     imported: Run,
     newest: Timestamp,
     refused: u64,
@@ -44,18 +46,23 @@ pub struct Learner {
 #[derive(Default)]
 struct Reports {
     noise_scales: LastReports,
-    noise_scale: Option<f64>,
+    noise_scale: Option<NoiseScale>,
     loads: LastReports,
 }
 
 type GroupKey = (WorkloadId, GpuTypeId);
 
-#[derive(Default)]
+/// Groups look at the age of their readings at different times, so that not all are fitted at once.
+fn phase((workload, gpu_type): GroupKey) -> f64 {
+    let mixed = u64::from(workload.0) * 7919 + u64::from(gpu_type.0) * 104_729;
+    (mixed % 64) as f64 / 64.0
+}
+
 struct Known {
     groups: BTreeMap<GroupKey, Group>,
     /// Groups with measurements that were not looked at.
     unseen: Vec<GroupKey>,
-    look: i64,
+    newest: Timestamp,
     /// Rises whenever some group's formula changes.
     version: u64,
     /// How runs of the same configuration scatter anywhere, and what follows for each group.
@@ -122,8 +129,17 @@ impl Learner {
     pub fn new(cluster: Arc<Cluster>) -> Self {
         Self {
             cluster,
-            known: Mutex::default(),
+            known: Mutex::new(Known {
+                groups: BTreeMap::new(),
+                unseen: Vec::new(),
+                newest: Timestamp::ZERO,
+                version: 0,
+                scatter: (0.0, 0.0),
+                scatters: Vec::new(),
+                models: HashMap::new(),
+            }),
             reports: BTreeMap::new(),
+            usual_scale: NoiseScale::prior(),
             imported: 0,
             newest: Timestamp::ZERO,
             refused: 0,
@@ -177,7 +193,7 @@ impl Learner {
         let reports = self.reports.entry(m.workload).or_default();
         if let Some(scale) = m.noise_scale {
             reports.noise_scales.add(run, scale);
-            reports.noise_scale = median(reports.noise_scales.values());
+            reports.noise_scale = Some(NoiseScale::from_reports(&reports.noise_scales.values()));
         }
         if let Some(load) = m.load {
             reports.loads.add(run, load.get());
@@ -232,16 +248,19 @@ impl Learner {
     /// Everything known, up to date.
     fn with_known<T>(&self, ask: impl FnOnce(&mut Known) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.refresh(&self.cluster, look_at(self.newest));
+        known.refresh(&self.cluster, self.newest);
         ask(&mut known)
     }
 }
 
 impl Known {
-    fn refresh(&mut self, cluster: &Cluster, look: i64) {
-        if look != self.look {
-            self.look = look;
-            self.unseen = self.groups.keys().copied().collect();
+    fn refresh(&mut self, cluster: &Cluster, newest: Timestamp) {
+        if newest != self.newest {
+            self.newest = newest;
+            let due = |(key, group): (&GroupKey, &Group)| {
+                (group.look != look_at(newest, phase(*key))).then_some(*key)
+            };
+            self.unseen.extend(self.groups.iter().filter_map(due));
         }
         if self.unseen.is_empty() {
             return;
@@ -251,7 +270,7 @@ impl Known {
         unseen.dedup();
         for key in unseen {
             if let Some(group) = self.groups.get_mut(&key)
-                && group.refresh(cluster.gpu_type(key.1), look)
+                && group.refresh(cluster.gpu_type(key.1), look_at(newest, phase(key)))
             {
                 self.version += 1;
                 group.formula = self.version;
@@ -337,6 +356,7 @@ impl Known {
             lenders.push(Lender {
                 evidence,
                 card: power(key.1) - power(gpu_type),
+                speed: log_speed(cluster.gpu_type(key.1)) - log_speed(cluster.gpu_type(gpu_type)),
                 local: group.local().unwrap_or(local) - local,
                 same_workload: key.0 == workload,
                 same_card: key.1 == gpu_type,
@@ -382,7 +402,8 @@ impl Predictor for Learner {
             (table.at(c.power_limit), kept.runs)
         });
         let scale = self.reports.get(&job.workload).and_then(|reports| reports.noise_scale);
-        let worth = crate::efficiency::worth(scale, job.batch.requested, c.batch);
+        let scale = scale.unwrap_or(self.usual_scale);
+        let worth = scale.efficiency(job.batch.requested.into(), c.batch.into());
         let time = expected.per_sample;
         Some(Prediction {
             rate: WorkRate(worth / time.get()),

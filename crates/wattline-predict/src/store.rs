@@ -140,9 +140,9 @@ pub(crate) struct Store {
     looked: i64,
 }
 
-/// Which look an instant belongs to.
-pub(crate) fn look_at(newest: Timestamp) -> i64 {
-    (newest.seconds() / HALF_LIFE.get() * LOOKS_PER_HALF_LIFE).floor() as i64
+/// Which look an instant belongs to, if looks begin so much later (a part of the time between two).
+pub(crate) fn look_at(time: Timestamp, phase: f64) -> i64 {
+    (time.seconds() / HALF_LIFE.get() * LOOKS_PER_HALF_LIFE - phase).floor() as i64
 }
 
 impl Store {
@@ -329,7 +329,7 @@ impl Place {
     fn merged(&self, drift: Option<Drift>, look: i64) -> Merged {
         let weight = |stay: &Stay| {
             let Some(last) = stay.last else { return IMPORTED };
-            let looks = (look - look_at(last)).max(0) as f64;
+            let looks = (look - look_at(last, 0.0)).max(0) as f64;
             let before = drift.is_some_and(|drift| last <= drift.since);
             0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE) * if before { BEFORE_DRIFT } else { 1.0 }
         };

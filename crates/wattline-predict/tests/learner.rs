@@ -30,6 +30,7 @@ fn cluster() -> Arc<Cluster> {
         default_limit: Watts::new(max),
         max_limit: Watts::new(max),
         limit_step: Watts::new(step),
+        tflops: None,
     };
     let node = |name: &str, gpu_type: GpuTypeId| Node {
         name: name.into(),
@@ -436,9 +437,9 @@ fn the_worth_of_a_batch_and_the_cost_of_a_restart_are_learned() {
         let m = Measurement { job: JobId(id), noise_scale: Some(500.0), load, ..m };
         learner.learn(&m).unwrap();
     }
-    // A sample of a batch of 256 is worth 564/756 of one of a batch of 64.
+    // At a noise scale of 500 a sample of a batch of 256 is worth 564/756 of one of a batch of 64.
     let known = rate(&learner, 64) / rate(&learner, 256);
-    assert!((known - 564.0 / 756.0).abs() < 1e-9, "{known}");
+    assert!((known - 564.0 / 756.0).abs() < 0.03 && known < unknown, "{known}");
     let restart = learner.restart(&job(0, 64));
     assert!((restart.load.get() - 47.0).abs() < 1.1, "{restart:?}");
     assert_eq!(restart.save, Seconds::new(1.0));

@@ -262,6 +262,7 @@ fn read_nodes(folder: &Path, costs: &Costs) -> Result<(Cluster, TypeIds), Andrea
                 default_limit: busy,
                 max_limit: busy,
                 limit_step: Watts::ZERO,
+                tflops: None,
             });
         }
         let most = table.iter().fold(Watts::ZERO, |most, entry| most.max(entry.watts));

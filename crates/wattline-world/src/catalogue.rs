@@ -19,6 +19,7 @@ pub struct CatalogueGpu {
     default_limit: Watts,
     max_limit: Watts,
     limit_step: Watts,
+    tflops: f64,
     /// How its GPUs are linked.
     pub links: Links,
     /// Where the figures come from.
@@ -37,6 +38,7 @@ impl CatalogueGpu {
             default_limit: self.default_limit,
             max_limit: self.max_limit,
             limit_step: self.limit_step,
+            tflops: Some(self.tflops),
         }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn cluster(nodes: &[(u16, u8)]) -> Arc<Cluster> {
         default_limit: Watts::new(FULL),
         max_limit: Watts::new(350.0),
         limit_step: Watts::new(50.0),
+        tflops: None,
     };
     let node = |(at, (gpu_type, gpus)): (usize, &(u16, u8))| Node {
         name: format!("node{at}").into(),

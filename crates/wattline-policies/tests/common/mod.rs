@@ -108,6 +108,7 @@ fn gpu_type(name: usize) -> impl Strategy<Value = GpuType> {
                 default_limit: watts(idle + to_min + to_default),
                 max_limit: watts(idle + to_min + to_default + to_max),
                 limit_step: Watts::new(step),
+                tflops: None,
             }
         },
     )
