@@ -28,6 +28,14 @@ pub struct AtStart {
     pub limit_changed: bool,
 }
 
+impl AtStart {
+    /// What the job has used since.
+    #[must_use]
+    pub fn energy_used(&self, job: &JobOutcome) -> Joules {
+        job.energy - self.energy_before
+    }
+}
+
 /// A last run, predicted and real.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCheck {
@@ -59,7 +67,7 @@ impl JobOutcome {
         let slack = start.time * ROUNDING + Seconds::new(2e-6);
         let covered =
             worked >= start.time * start.low - slack && worked <= start.time * start.high + slack;
-        let used = self.energy - start.energy_before;
+        let used = start.energy_used(self);
         Some(RunCheck {
             end,
             time_error: (start.load + start.time) / took - 1.0,
@@ -110,21 +118,16 @@ pub struct Accuracy {
 impl Accuracy {
     /// Of jobs in the order of their submission.
     pub(crate) fn of(jobs: &[JobOutcome]) -> Self {
-        let runs: Vec<RunCheck> = jobs.iter().filter_map(JobOutcome::run_check).collect();
-        let times: Vec<f64> = runs.iter().map(|run| run.time_error.abs()).collect();
-        let energies: Vec<f64> =
-            runs.iter().filter_map(|run| run.energy_error.map(f64::abs)).collect();
-        let covered: Vec<f64> = runs.iter().map(|run| f64::from(u8::from(run.covered))).collect();
-        let all = Sums::of(jobs);
+        let Check { time_error, energy_error, coverage, cost } = Check::of(jobs);
         Self {
-            time_error_mean: some_mean(&times),
-            time_coverage_90: some_mean(&covered),
-            energy_error_mean: some_mean(&energies),
-            forecasts: all.count,
-            cost_predicted_eur: all.any(all.predicted),
-            cost_actual_eur: all.any(all.actual),
-            cost_error: all.error(),
-            cost_error_second_half: Sums::of(&jobs[jobs.len() / 2..]).error(),
+            time_error_mean: time_error,
+            time_coverage_90: coverage,
+            energy_error_mean: energy_error,
+            forecasts: cost.jobs,
+            cost_predicted_eur: (cost.jobs > 0).then_some(cost.predicted_eur),
+            cost_actual_eur: (cost.jobs > 0).then_some(cost.actual_eur),
+            cost_error: cost.error,
+            cost_error_second_half: Check::of(&jobs[jobs.len() / 2..]).cost.error,
             oracle_total_cost: None,
             price_of_not_knowing: None,
         }
@@ -137,38 +140,63 @@ impl Accuracy {
     }
 }
 
-/// Costs of some jobs, forecast and real.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sums {
-    /// How many jobs were forecast and ended.
-    pub count: usize,
-    /// What they were forecast to cost, EUR.
-    pub predicted: f64,
-    /// What they cost, EUR.
-    pub actual: f64,
+/// How predictions for some jobs came out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Check {
+    /// Mean of |predicted / actual − 1| of run times; see [`JobOutcome::run_check`].
+    pub time_error: Option<f64>,
+    /// The same for energy.
+    pub energy_error: Option<f64>,
+    /// Share of run times inside their 90 % interval.
+    pub coverage: Option<f64>,
+    /// Costs, as forecast at submission and as they came to be.
+    pub cost: CostCheck,
 }
 
-impl Sums {
+/// The cost of some jobs, forecast and real.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CostCheck {
+    /// How many were forecast and ended.
+    pub jobs: usize,
+    /// What these were forecast to cost.
+    pub predicted_eur: f64,
+    /// What they cost.
+    pub actual_eur: f64,
+    /// |predicted / actual − 1|; `null` where nothing was forecast or nothing cost anything.
+    pub error: Option<f64>,
+}
+
+impl Check {
     /// Of these jobs.
     #[must_use]
     pub fn of(jobs: &[JobOutcome]) -> Self {
-        jobs.iter().filter_map(JobOutcome::cost_check).fold(Self::default(), |sum, (told, real)| {
-            Self {
-                count: sum.count + 1,
-                predicted: sum.predicted + told,
-                actual: sum.actual + real,
-            }
-        })
+        let runs: Vec<RunCheck> = jobs.iter().filter_map(JobOutcome::run_check).collect();
+        let times: Vec<f64> = runs.iter().map(|run| run.time_error.abs()).collect();
+        let energies: Vec<f64> =
+            runs.iter().filter_map(|run| run.energy_error.map(f64::abs)).collect();
+        let covered: Vec<f64> = runs.iter().map(|run| f64::from(u8::from(run.covered))).collect();
+        let mut cost = CostCheck::default();
+        for (predicted, actual) in jobs.iter().filter_map(JobOutcome::cost_check) {
+            cost.jobs += 1;
+            cost.predicted_eur += predicted;
+            cost.actual_eur += actual;
+        }
+        let known = cost.jobs > 0 && cost.actual_eur > 0.0;
+        cost.error = known.then(|| (cost.predicted_eur / cost.actual_eur - 1.0).abs());
+        Self {
+            time_error: some_mean(&times),
+            energy_error: some_mean(&energies),
+            coverage: some_mean(&covered),
+            cost,
+        }
     }
 
-    fn any(&self, value: f64) -> Option<f64> {
-        (self.count > 0).then_some(value)
-    }
-
-    /// |predicted / actual − 1|; `None` where nothing was forecast or nothing cost anything.
+    /// Of so many parts of the jobs, of equal size but for one, in their order: how predictions
+    /// get better as more is known.
     #[must_use]
-    pub fn error(&self) -> Option<f64> {
-        (self.count > 0 && self.actual > 0.0).then(|| (self.predicted / self.actual - 1.0).abs())
+    pub fn of_parts(jobs: &[JobOutcome], parts: usize) -> Vec<Self> {
+        let cut = |part: usize| jobs.len() * part / parts.max(1);
+        (0..parts).map(|part| Self::of(&jobs[cut(part)..cut(part + 1)])).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! From simulations to what a report shows.
 
 use super::{Bar, CostSplit, Gantt, PowerPoint, ReportInput, RunReport, Span};
+use crate::accuracy::AtStart;
 use crate::instance::Instance;
 use crate::metrics::Summary;
 use crate::simulation::Outcome;
@@ -42,6 +43,26 @@ pub struct JobRow {
     pub gpu_seconds: f64,
     /// Energy attributed to it.
     pub energy_kwh: f64,
+    /// Its tardiness, and the energy and carbon of its GPUs.
+    pub cost_eur: f64,
+    /// What it was forecast to cost when it was submitted.
+    pub forecast_cost_eur: Option<f64>,
+    /// When it was forecast to end, seconds from the beginning.
+    pub forecast_end_s: Option<f64>,
+    /// The energy it was forecast to use.
+    pub forecast_energy_kwh: Option<f64>,
+    /// How long its last run took.
+    pub last_run_s: Option<f64>,
+    /// How long that run was predicted to take when it started.
+    pub last_run_predicted_s: Option<f64>,
+    /// 90 % of such runs should take at least this.
+    pub last_run_low_s: Option<f64>,
+    /// And at most this.
+    pub last_run_high_s: Option<f64>,
+    /// Energy of that run, as predicted when it started.
+    pub last_run_predicted_kwh: Option<f64>,
+    /// Energy of that run.
+    pub last_run_kwh: Option<f64>,
     /// The last reason given for it.
     pub reason: String,
 }
@@ -58,6 +79,10 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
         .map(|o| {
             let job = &o.job;
             let tardiness = o.tardiness(end);
+            let (foreseen, begun) = (o.forecast.as_ref(), o.at_start.as_ref());
+            let of_run = |factor: fn(&AtStart) -> f64| {
+                begun.map(|run| (run.load + run.time * factor(run)).get())
+            };
             JobRow {
                 job: job.name.to_string(),
                 workload: instance.physics.name(job.workload).to_owned(),
@@ -73,6 +98,22 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
                 restarts: o.restarts,
                 gpu_seconds: o.gpu_seconds,
                 energy_kwh: o.energy.kilowatt_hours(),
+                cost_eur: o.cost(end).get(),
+                forecast_cost_eur: foreseen.filter(|f| f.end.is_some()).map(|f| f.cost().get()),
+                forecast_end_s: foreseen.and_then(|f| f.end).map(|end| (end - start).get()),
+                forecast_energy_kwh: foreseen
+                    .filter(|f| f.end.is_some())
+                    .map(|f| f.energy.kilowatt_hours()),
+                last_run_s: begun.zip(o.end).map(|(run, end)| (end - run.at).get()),
+                last_run_predicted_s: of_run(|_| 1.0),
+                last_run_low_s: of_run(|run| run.low),
+                last_run_high_s: of_run(|run| run.high),
+                last_run_predicted_kwh: begun
+                    .and_then(|run| run.energy)
+                    .map(|energy| energy.kilowatt_hours()),
+                last_run_kwh: begun
+                    .filter(|_| o.end.is_some())
+                    .map(|run| run.energy_used(o).kilowatt_hours()),
                 reason: o.reason.to_string(),
             }
         })

@@ -1,6 +1,7 @@
 //! `wattline predict`: time and power from measurements.
 
 mod evaluate;
+mod learn;
 mod show;
 
 use crate::failure::{Failure, Result};
@@ -20,12 +21,16 @@ pub(crate) enum Command {
     /// Show what is expected of a workload in every measured shape, batch and power limit, and which
     /// are the fastest and the most frugal
     Show(show::Args),
+    /// Simulate a cluster that learns from nothing and report how its predictions and forecasts
+    /// come out
+    Learn(learn::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Evaluate(args) => evaluate::run(args),
         Command::Show(args) => show::run(args),
+        Command::Learn(args) => learn::run(args),
     }
 }
 
