@@ -1,6 +1,8 @@
 //! From simulations to what a report shows.
 
-use super::{Bar, CostSplit, Gantt, PowerPoint, ReportInput, RunReport, Span};
+use super::{
+    Bar, CostSplit, Gantt, PowerPoint, PredictedRun, Predictions, ReportInput, RunReport, Span,
+};
 use crate::accuracy::AtStart;
 use crate::instance::Instance;
 use crate::metrics::Summary;
@@ -177,12 +179,42 @@ fn run(instance: &Instance, outcome: &Outcome) -> RunReport {
             .filter(|j| j.job.deadline.is_some())
             .filter_map(|j| j.end.map(|end| j.job.tardiness(end).get()))
             .collect(),
+        predictions: predictions(instance, outcome),
+    }
+}
+
+fn predictions(instance: &Instance, outcome: &Outcome) -> Predictions {
+    let a = &outcome.summary.accuracy;
+    // That the truth was true needs no picture.
+    let checks = outcome.jobs.iter().filter(|_| !instance.is_foreseen());
+    Predictions {
+        runs: checks
+            .filter_map(|job| job.run_check())
+            .map(|check| PredictedRun {
+                end_s: (check.end - instance.start).get(),
+                time_error: check.time_error,
+                energy_error: check.energy_error,
+                covered: check.covered,
+            })
+            .collect(),
+        cost_eur: a.cost_predicted_eur.zip(a.cost_actual_eur),
+        oracle_eur: a.oracle_total_cost.map(|oracle| (outcome.summary.total_cost, oracle)),
     }
 }
 
 fn figures(s: &Summary) -> Vec<(String, String)> {
     let hours = |seconds: f64| format!("{:.2} h", seconds / 3600.0);
-    [
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    let a = &s.accuracy;
+    let predictions = [
+        ("price of not knowing", a.price_of_not_knowing),
+        ("mean error of run times", a.time_error_mean),
+        ("run times in their 90 % interval", a.time_coverage_90),
+        ("mean error of run energies", a.energy_error_mean),
+        ("error of forecast costs", a.cost_error),
+        ("of the second half of the jobs", a.cost_error_second_half),
+    ];
+    let mut figures: Vec<(String, String)> = [
         ("total cost", format!("{:.2} EUR", s.total_cost)),
         ("energy cost", format!("{:.2} EUR", s.energy_cost)),
         ("tardiness cost", format!("{:.2} EUR", s.tardiness_cost)),
@@ -202,7 +234,10 @@ fn figures(s: &Summary) -> Vec<(String, String)> {
         ("plans", s.plans.to_string()),
     ]
     .map(|(label, value)| (label.to_owned(), value))
-    .into()
+    .into();
+    let known = predictions.into_iter().filter_map(|(label, value)| Some((label, value?)));
+    figures.extend(known.map(|(label, value)| (label.to_owned(), share(value))));
+    figures
 }
 
 /// One row per GPU, in the order of nodes.

@@ -241,10 +241,10 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
             let a = &s.accuracy;
             if with_oracle {
                 row.push(output::percent(a.time_error_mean));
-                row.push(a.price_of_not_knowing.map_or_else(
-                    || "–".to_owned(),
-                    |price| format!("{:+.1} %", price * 100.0),
-                ));
+                row.push(
+                    a.price_of_not_knowing
+                        .map_or_else(|| "–".to_owned(), |price| format!("{:+.1} %", price * 100.0)),
+                );
             }
             if with_forecast {
                 row.push(output::percent(a.cost_error));
