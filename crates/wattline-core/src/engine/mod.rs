@@ -182,7 +182,8 @@ impl<'p> Engine<'p> {
 
     /// A copy to try things on: the same state, plan, actions under way, budget and prices, with a
     /// policy of its own that looks at everything. Nothing that happens to it reaches the original;
-    /// it predicts as the original does and learns nothing. See [`crate::forecast`].
+    /// it predicts as the original does and learns nothing. It plans when the original would: to try
+    /// another policy at once, tell it something that calls for a plan. See [`crate::forecast`].
     #[must_use]
     pub fn fork(&self, policy: Box<dyn Policy>) -> Engine<'_> {
         Engine {
