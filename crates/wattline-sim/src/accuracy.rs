@@ -57,7 +57,7 @@ impl JobOutcome {
     /// power limit was changed on the way.
     #[must_use]
     pub fn run_check(&self) -> Option<RunCheck> {
-        let start = self.at_start.filter(|start| !start.limit_changed)?;
+        let start = self.at_start.as_ref().filter(|start| !start.limit_changed)?;
         let end = self.end?;
         let took = end - start.at;
         if took <= Seconds::ZERO {
@@ -83,13 +83,14 @@ impl JobOutcome {
     /// not forecast or did not end.
     #[must_use]
     pub fn cost_check(&self) -> Option<(f64, f64)> {
-        let forecast = self.forecast.filter(|forecast| forecast.end.is_some())?;
+        let forecast = self.forecast.as_ref().filter(|forecast| forecast.end.is_some())?;
         let end = self.end?;
         Some((forecast.cost().get(), self.cost(end).get()))
     }
 }
 
-/// How good the predictions of a run were. `null` where nothing was predicted.
+/// How good the predictions of a run were. `null` where nothing was predicted: run times that a
+/// site or a trace declares are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Accuracy {
     /// Mean of |predicted / actual − 1| of run times predicted at the last start, over jobs that

@@ -31,9 +31,9 @@ pub struct JobOutcome {
     /// What that energy cost, as it was used.
     pub bill: Bill,
     /// What was foreseen when it was submitted, if anybody asked.
-    pub forecast: Option<JobForecast>,
-    /// What was predicted when it was last started.
-    pub at_start: Option<AtStart>,
+    pub forecast: Option<Box<JobForecast>>,
+    /// What was predicted when it was last started; `None` where run times are declared.
+    pub at_start: Option<Box<AtStart>>,
     /// The last reason given for it.
     pub reason: Reason,
 }

@@ -126,7 +126,7 @@ pub fn simulate(
         arrived: 0,
         ends: vec![None; instance.jobs.len()],
         forecasts: Vec::new(),
-        starts: vec![None; instance.jobs.len()],
+        starts: (0..instance.jobs.len()).map(|_| None).collect(),
         finished: 0,
         reported: 0,
         power: Vec::new(),
@@ -172,8 +172,9 @@ struct Run<'a> {
     arrived: usize,
     ends: Vec<Option<Timestamp>>,
     /// As long as jobs have arrived, if forecasts are made.
-    forecasts: Vec<Option<JobForecast>>,
-    starts: Vec<Option<AtStart>>,
+    forecasts: Vec<Option<Box<JobForecast>>>,
+    /// Boxed, for a trace with declared run times has none.
+    starts: Vec<Option<Box<AtStart>>>,
     finished: usize,
     reported: usize,
     power: Vec<PowerSample>,
@@ -280,22 +281,25 @@ impl Run<'_> {
         let new: Vec<JobId> = (from..self.arrived).map(|at| JobId(at as u32)).collect();
         let policy = wattline_policies::policy(self.policy)?;
         let foreseen = forecast(&self.engine, policy, self.now, &Horizon::ended(&new));
-        self.forecasts.extend(new.iter().map(|id| foreseen.job(*id).copied()));
+        self.forecasts.extend(new.iter().map(|id| foreseen.job(*id).copied().map(Box::new)));
         Ok(())
     }
 
-    /// Keeps what is expected of a run that is about to begin.
+    /// Keeps what is expected of a run that is about to begin, unless it is declared.
     fn note_start(&mut self, id: JobId, placement: &Placement) {
         let state = self.engine.state();
         let (job, c) = (state.job(id), &placement.configuration);
         let predictor = self.engine.predictor();
         let additive =
             placement.allocation.shares().all(|s| state.cluster().node(s.node).is_additive());
+        if self.instance.physics.is_declared(job.job.workload) {
+            return;
+        }
         self.starts[id.index()] = predictor.predict(&job.job, c).map(|prediction| {
             let load = job.load_time(predictor);
             let time = job.remaining(self.now) / prediction.rate;
             let power = prediction.power * f64::from(c.gpus);
-            AtStart {
+            Box::new(AtStart {
                 at: self.now,
                 load,
                 time,
@@ -305,7 +309,7 @@ impl Run<'_> {
                 measurements: prediction.measurements,
                 energy_before: self.world.job_energy(id),
                 limit_changed: false,
-            }
+            })
         });
     }
 
@@ -373,8 +377,8 @@ impl Run<'_> {
                     gpu_seconds: state.attained(self.now),
                     energy: self.world.job_energy(id),
                     bill: self.world.job_bill(id),
-                    forecast: self.forecasts.get(at).copied().flatten(),
-                    at_start: self.starts[at],
+                    forecast: self.forecasts.get_mut(at).and_then(Option::take),
+                    at_start: self.starts[at].take(),
                     reason: state.reason,
                 }
             })

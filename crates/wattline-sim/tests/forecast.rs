@@ -99,7 +99,7 @@ fn tolerance(policy: &str) -> i64 {
 
 /// What was foreseen is what happened.
 fn agrees(job: &JobOutcome, policy: &str) -> Result<(), String> {
-    let foreseen = job.forecast.ok_or("no forecast")?;
+    let foreseen = job.forecast.as_ref().ok_or("no forecast")?;
     let near = |a: Option<Timestamp>, b: Option<Timestamp>| match (a, b) {
         (Some(a), Some(b)) => (a.micros() - b.micros()).abs() <= tolerance(policy),
         (a, b) => a == b,

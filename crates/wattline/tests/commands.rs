@@ -103,6 +103,7 @@ fn every_policy_keeps_a_budget_of_sixty_per_cent() {
             "capped-60",
             "--policies",
             policies,
+            "--no-oracle",
             "--seed",
             seed,
             "--json",

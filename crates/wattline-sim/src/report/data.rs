@@ -81,7 +81,7 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
         .map(|o| {
             let job = &o.job;
             let tardiness = o.tardiness(end);
-            let (foreseen, begun) = (o.forecast.as_ref(), o.at_start.as_ref());
+            let (foreseen, begun) = (o.forecast.as_deref(), o.at_start.as_deref());
             let of_run = |factor: fn(&AtStart) -> f64| {
                 begun.map(|run| (run.load + run.time * factor(run)).get())
             };

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// One of the figures of some jobs.
+type Figure = fn(&Check) -> Option<f64>;
+
 /// Over how many parts of the jobs the errors are shown.
 const PARTS: usize = 10;
 
@@ -212,7 +215,7 @@ fn text(report: &Report) -> String {
     let names: Vec<String> = (1..=PARTS).map(|part| part.to_string()).collect();
     let header: Vec<&str> =
         ["policy", "error"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let figures: [(&str, fn(&Check) -> Option<f64>); 4] = [
+    let figures: [(&str, Figure); 4] = [
         ("time", |c| c.time_error),
         ("in 90 %", |c| c.coverage),
         ("energy", |c| c.energy_error),
