@@ -90,6 +90,14 @@ pub struct Node {
     pub rack: u32,
 }
 
+impl Node {
+    /// Whether its power is a base and a sum over its GPUs, so that neighbours do not matter.
+    #[must_use]
+    pub fn is_additive(&self) -> bool {
+        matches!(self.draw, NodeDraw::Additive { .. })
+    }
+}
+
 /// A GPU type and count: the part of a configuration that decides where a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {

@@ -1,8 +1,8 @@
 //! Wattline's core: everything that decides, and nothing that touches the world.
 //!
 //! Units and ids as types; jobs, machines and their shapes; what a policy sees ([`policy`]), what
-//! it answers ([`plan`]), who judges the answer ([`check`]), and the state machine that carries it
-//! out ([`engine`]).
+//! it answers ([`plan`]), who judges the answer ([`check`]), the state machine that carries it
+//! out ([`engine`]), and that machine run forward to see what will come ([`forecast`]).
 //!
 //! **Invariants.** No clock, file, environment variable, thread or global random generator is
 //! reachable from here; time is an argument. No plan is applied that [`check`] has not passed.
@@ -14,6 +14,7 @@ pub mod check;
 pub mod cluster;
 pub mod diff;
 pub mod engine;
+pub mod forecast;
 pub mod ids;
 pub mod job;
 pub mod placement;

@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Node, NodeDraw};
 use crate::ids::NodeId;
 use crate::units::Watts;
 use serde::{Deserialize, Serialize};
+use std::ops::Add;
 
 /// Rounding in sums of watts must not decide whether a plan fits; a microwatt never matters.
 pub const TOLERANCE: Watts = Watts::new(1e-6);
@@ -62,5 +63,39 @@ fn awake(cluster: &Cluster, node: &Node, held: Occupancy) -> Watts {
             *base + held.limits + cluster.gpu_type(node.gpu_type).idle * f64::from(idle)
         }
         NodeDraw::ByBusyGpus(table) => table[(held.busy as usize).min(table.len() - 1)].watts,
+    }
+}
+
+/// A job's part of its nodes' power.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Part {
+    /// As the machines draw it.
+    pub drawn: Watts,
+    /// With cooling.
+    pub billed: Watts,
+}
+
+impl Add for Part {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { drawn: self.drawn + other.drawn, billed: self.billed + other.billed }
+    }
+}
+
+/// The part of a node's power that a job on `count` of its `busy` GPUs, each drawing `per_gpu`,
+/// stands for: what its GPUs draw; where a site knows only whole nodes, its share of the busy node.
+/// A node's base and its idle GPUs are nobody's.
+#[must_use]
+pub fn part(node: &Node, busy: u32, count: u32, per_gpu: Watts, pue: f64) -> Part {
+    match &node.draw {
+        NodeDraw::Additive { .. } => {
+            let drawn = per_gpu * f64::from(count);
+            Part { drawn, billed: drawn * pue }
+        }
+        NodeDraw::ByBusyGpus(table) => {
+            let entry = table[(busy as usize).min(table.len() - 1)];
+            let drawn = entry.watts * (f64::from(count) / f64::from(busy.max(1)));
+            Part { drawn, billed: drawn * entry.pue }
+        }
     }
 }

@@ -108,7 +108,9 @@ pub struct Measurement {
 }
 
 /// Predicts, and learns from measurements.
-pub trait Predictor: Send {
+///
+/// `Sync`, because forecasts look at it from beside the engine that owns it.
+pub trait Predictor: Send + Sync {
     /// Time and power of a job in a configuration; `None` where it cannot run so.
     fn predict(&self, job: &Job, configuration: &Configuration) -> Option<Prediction>;
 

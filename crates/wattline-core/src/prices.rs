@@ -2,7 +2,8 @@
 
 use crate::calendar::Calendar;
 use crate::time::Timestamp;
-use crate::units::{CarbonIntensity, CarbonPrice, EnergyPrice};
+use crate::units::{CarbonIntensity, CarbonPrice, EnergyPrice, Euros, Watts};
+use std::ops::AddAssign;
 
 /// Prices over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,50 @@ impl Prices {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+}
+
+/// What some energy cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bill {
+    /// The energy itself.
+    pub energy: Euros,
+    /// What emitting for it cost.
+    pub carbon: Euros,
+}
+
+impl Bill {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Euros {
+        self.energy + self.carbon
+    }
+}
+
+impl AddAssign for Bill {
+    fn add_assign(&mut self, other: Self) {
+        self.energy += other.energy;
+        self.carbon += other.carbon;
+    }
+}
+
+impl Prices {
+    /// What a constant power costs from one time to another; `billed` is with cooling. Prices that
+    /// change in between split the time.
+    #[must_use]
+    pub fn bill(&self, billed: Watts, from: Timestamp, to: Timestamp) -> Bill {
+        let mut bill = Bill::default();
+        let mut now = from;
+        while now < to {
+            let until = self.next_change(now).map_or(to, |change| change.min(to));
+            let energy = billed * (until - now);
+            bill += Bill {
+                energy: energy * self.energy.at(now),
+                carbon: energy * self.carbon.at(now) * self.carbon_price,
+            };
+            now = until;
+        }
+        bill
     }
 }
 

@@ -4,6 +4,7 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use wattline_core::Timestamp;
+use wattline_sim::foresight::Foresight;
 use wattline_sim::scenario::Scenario;
 use wattline_sim::simulation::{Watch, simulate};
 use wattline_world::queue::EventQueue;
@@ -36,10 +37,12 @@ fn queue(criterion: &mut Criterion) {
 
 fn demo(criterion: &mut Criterion) {
     let text = include_str!("../../../scenarios/demo.toml");
-    let instance = Scenario::parse(text, "demo")
+    let mut instance = Scenario::parse(text, "demo")
         .and_then(|scenario| scenario.instance("demo", None))
         .unwrap_or_else(|error| panic!("{error}"));
-    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false };
+    // The simulator is measured here, not the predictor.
+    instance.foresight = Foresight::Oracle;
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false, forecast: false };
     let mut group = criterion.benchmark_group("simulate_demo");
     group.throughput(Throughput::Elements(instance.jobs.len() as u64));
     for policy in ["fifo", "edf", "priority", "tiresias", "edf+backfill", "edf+sleep=10min"] {

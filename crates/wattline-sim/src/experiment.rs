@@ -1,11 +1,19 @@
 //! One instance, several policies.
 
+use crate::foresight::Foresight;
 use crate::instance::Instance;
 use crate::simulation::{Outcome, SimulationError, Watch, simulate};
 use rayon::prelude::*;
 
+/// How many simulations [`compare`] runs.
+#[must_use]
+pub fn simulations(instance: &Instance, policies: &[String], with_oracle: bool) -> usize {
+    policies.len() * if with_oracle && !instance.is_foreseen() { 2 } else { 1 }
+}
+
 /// Runs each policy on the instance, in parallel where there are threads; results come in the
-/// order asked for and do not depend on the number of threads.
+/// order asked for and do not depend on the number of threads. Where policies do not know
+/// everything, `with_oracle` runs each a second time that does, to see what not knowing costs.
 ///
 /// # Errors
 /// The first policy's error, if one fails.
@@ -13,10 +21,29 @@ pub fn compare(
     instance: &Instance,
     policies: &[String],
     watch: &Watch<'_>,
+    with_oracle: bool,
 ) -> Result<Vec<Outcome>, SimulationError> {
     // All names are checked before hours are spent on the first.
     for policy in policies {
         wattline_policies::policy(policy)?;
     }
-    policies.par_iter().map(|policy| simulate(instance, policy, watch)).collect()
+    let twin = (with_oracle && !instance.is_foreseen())
+        .then(|| Instance { foresight: Foresight::Oracle, ..instance.clone() });
+    // Of the twin only its cost is wanted.
+    let unwatched = &Watch { record: false, forecast: false, ..*watch };
+    let runs: Vec<(&Instance, &Watch<'_>, &String)> = policies
+        .iter()
+        .map(|policy| (instance, watch, policy))
+        .chain(twin.iter().flat_map(|twin| policies.iter().map(move |p| (twin, unwatched, p))))
+        .collect();
+    let mut outcomes = runs
+        .into_par_iter()
+        .map(|(instance, watch, policy)| simulate(instance, policy, watch))
+        .collect::<Result<Vec<Outcome>, SimulationError>>()?;
+    let twins = outcomes.split_off(policies.len());
+    for (outcome, twin) in outcomes.iter_mut().zip(twins) {
+        let ours = outcome.summary.total_cost;
+        outcome.summary.accuracy.set_oracle(ours, twin.summary.total_cost);
+    }
+    Ok(outcomes)
 }

@@ -1,27 +1,16 @@
 //! Everything a simulation needs: machines, physics, jobs, prices, budget.
 
+use crate::foresight::Foresight;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
-use wattline_core::cluster::Cluster;
+use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::engine::EngineConfig;
 use wattline_core::job::{Elasticity, Job, RestartCost};
-use wattline_core::predictor::Predictor;
 use wattline_core::prices::Prices;
 use wattline_core::units::{Seconds, Watts};
-use wattline_world::oracle::{NoisyOracle, Oracle};
 use wattline_world::physics::Physics;
 use wattline_world::world::WorldConfig;
-
-/// What policies may know about times and powers, until a predictor learns them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Foresight {
-    /// The physics itself.
-    #[default]
-    Oracle,
-    /// The physics with an error of this standard deviation (of the logarithm).
-    NoisyOracle(f64),
-}
 
 /// A cluster and its work.
 #[derive(Clone)]
@@ -86,17 +75,8 @@ impl Instance {
             let job = Arc::make_mut(job);
             job.elasticity = elasticity;
             widen(job, most);
-        }
-    }
-
-    /// The predictor that policies get.
-    #[must_use]
-    pub fn predictor(&self) -> Box<dyn Predictor> {
-        let physics = Arc::clone(&self.physics);
-        match self.foresight {
-            Foresight::Oracle => Box::new(Oracle(physics)),
-            Foresight::NoisyOracle(sigma) => {
-                Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })
+            if !self.physics.is_declared(job.workload) {
+                keep_possible_shapes(job, &self.cluster, &self.physics);
             }
         }
     }
@@ -133,6 +113,20 @@ pub(crate) fn ideal_times<'a>(
         let speed = instance.physics.speed(job, &configuration)?;
         Some((shape.gpus, job.work / speed.rate))
     })
+}
+
+/// Narrows a job to the shapes that can run it, if some cannot: its user knows that a model does
+/// not fit a kind of GPU, or that its batch has too few samples for so many. Nobody else does
+/// before it has been tried.
+pub(crate) fn keep_possible_shapes(job: &mut Job, cluster: &Cluster, physics: &Physics) {
+    job.shapes = None;
+    let all = cluster.menu(job);
+    let runs =
+        |shape: &&Shape| physics.speed(job, &cluster.plain_configuration(job, **shape)).is_some();
+    let possible: Vec<Shape> = all.iter().filter(runs).copied().collect();
+    if possible.len() < all.len() {
+        job.shapes = Some(possible.into());
+    }
 }
 
 /// Gives an elastic job room to stretch; a rigid one none.

@@ -6,9 +6,11 @@
 //! ([`simulation::Watch`] is lent by the caller and only fills timing fields) and all randomness
 //! comes from seeds. Nothing here is seen by the controller, and nothing of the controller here.
 
+pub mod accuracy;
 pub mod andreas;
 pub mod describe;
 pub mod experiment;
+pub mod foresight;
 pub mod instance;
 pub mod metrics;
 pub mod replay;

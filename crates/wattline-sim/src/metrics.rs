@@ -1,12 +1,15 @@
 //! Figures: what a run cost, how long jobs took, whether the line held.
 
+use crate::accuracy::{Accuracy, AtStart};
 use crate::instance::Instance;
 use serde::Serialize;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::EngineStats;
+use wattline_core::forecast::JobForecast;
 use wattline_core::job::Job;
 use wattline_core::plan::Reason;
+use wattline_core::prices::Bill;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 use wattline_world::world::World;
 
@@ -25,6 +28,12 @@ pub struct JobOutcome {
     pub gpu_seconds: f64,
     /// Energy attributed to it.
     pub energy: Joules,
+    /// What that energy cost, as it was used.
+    pub bill: Bill,
+    /// What was foreseen when it was submitted, if anybody asked.
+    pub forecast: Option<Box<JobForecast>>,
+    /// What was predicted when it was last started; `None` where run times are declared.
+    pub at_start: Option<Box<AtStart>>,
     /// The last reason given for it.
     pub reason: Reason,
 }
@@ -40,6 +49,12 @@ impl JobOutcome {
     #[must_use]
     pub fn tardiness(&self, now: Timestamp) -> Seconds {
         self.job.tardiness(self.end.unwrap_or(now))
+    }
+
+    /// Its tardiness, and the energy and carbon of its GPUs; of an unfinished job, up to `now`.
+    #[must_use]
+    pub fn cost(&self, now: Timestamp) -> Euros {
+        self.job.weight * self.tardiness(now) + self.bill.total()
     }
 }
 
@@ -121,6 +136,10 @@ pub struct Summary {
     pub events: u64,
     /// Of these, per second of wall time.
     pub events_per_s: f64,
+
+    /// How good the predictions were.
+    #[serde(flatten)]
+    pub accuracy: Accuracy,
 }
 
 impl Summary {
@@ -191,6 +210,7 @@ impl Summary {
             actions: 0,
             events: 0,
             events_per_s: 0.0,
+            accuracy: Accuracy::of(jobs),
         }
     }
 

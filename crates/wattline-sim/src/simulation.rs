@@ -1,12 +1,17 @@
 //! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
 
+use crate::accuracy::AtStart;
+use crate::foresight::MEASURE_EVERY;
 use crate::instance::Instance;
 use crate::metrics::{JobOutcome, Summary};
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
+use wattline_core::action::ActionKind;
 use wattline_core::engine::{Alert, Engine, Event, EventError};
+use wattline_core::forecast::{Horizon, JobForecast, forecast};
 use wattline_core::ids::{JobId, NodeId};
+use wattline_core::placement::Placement;
 use wattline_core::power::TOLERANCE;
 use wattline_core::state::State;
 use wattline_core::units::{Seconds, Watts};
@@ -43,6 +48,9 @@ pub struct Watch<'a> {
     pub progress: &'a (dyn Fn(usize) + Sync),
     /// Keep the power curve and what ran where, for a report.
     pub record: bool,
+    /// At each submission, run the engine forward to foresee the job's end and cost. Takes about
+    /// the time of simulating everything that waits, once for each submission.
+    pub forecast: bool,
 }
 
 /// Power at a time; holds until the next point.
@@ -93,6 +101,9 @@ pub fn simulate(
         instance.budget.clone(),
     );
     let mut world_config = instance.world.clone();
+    if instance.learns() {
+        world_config.measure_every.get_or_insert(MEASURE_EVERY);
+    }
     world_config.keep_log |= watch.record;
     let mut world = World::new(
         Arc::clone(&instance.cluster),
@@ -107,12 +118,15 @@ pub fn simulate(
     }
     let mut run = Run {
         instance,
+        policy,
         watch,
         engine,
         world,
         now: instance.start,
         arrived: 0,
         ends: vec![None; instance.jobs.len()],
+        forecasts: Vec::new(),
+        starts: (0..instance.jobs.len()).map(|_| None).collect(),
         finished: 0,
         reported: 0,
         power: Vec::new(),
@@ -125,7 +139,7 @@ pub fn simulate(
     let began = (watch.seconds)();
     run.run_out()?;
     let wall = (watch.seconds)() - began;
-    Ok(run.outcome(policy, wall))
+    Ok(run.outcome(wall))
 }
 
 /// A budget below what idle nodes draw has been kept before the simulation begins too: as many
@@ -150,12 +164,17 @@ fn asleep_at_first(instance: &Instance, state: &mut State) -> Vec<NodeId> {
 
 struct Run<'a> {
     instance: &'a Instance,
+    policy: &'a str,
     watch: &'a Watch<'a>,
-    engine: Engine,
+    engine: Engine<'static>,
     world: World,
     now: Timestamp,
     arrived: usize,
     ends: Vec<Option<Timestamp>>,
+    /// As long as jobs have arrived, if forecasts are made.
+    forecasts: Vec<Option<Box<JobForecast>>>,
+    /// Boxed, for a trace with declared run times has none.
+    starts: Vec<Option<Box<AtStart>>>,
     finished: usize,
     reported: usize,
     power: Vec<PowerSample>,
@@ -243,6 +262,7 @@ impl Run<'_> {
         while let Some(event) = self.world.poll_event(self.now) {
             self.tell(event)?;
         }
+        let before = self.arrived;
         while let Some(job) = self.instance.jobs.get(self.arrived)
             && job.submit <= self.now
         {
@@ -250,7 +270,59 @@ impl Run<'_> {
             self.world.submit(Arc::clone(job));
             self.tell(Event::Submitted(Arc::clone(job)))?;
         }
+        if self.watch.forecast && self.arrived > before {
+            self.forecast(before)?;
+        }
         Ok(())
+    }
+
+    /// Foresees what becomes of the jobs that have just come; those of one instant together.
+    fn forecast(&mut self, from: usize) -> Result<(), SimulationError> {
+        let new: Vec<JobId> = (from..self.arrived).map(|at| JobId(at as u32)).collect();
+        let policy = wattline_policies::policy(self.policy)?;
+        let foreseen = forecast(&self.engine, policy, self.now, &Horizon::ended(&new));
+        self.forecasts.extend(new.iter().map(|id| foreseen.job(*id).copied().map(Box::new)));
+        Ok(())
+    }
+
+    /// Keeps what is expected of a run that is about to begin, unless it is declared.
+    fn note_start(&mut self, id: JobId, placement: &Placement) {
+        let state = self.engine.state();
+        let (job, c) = (state.job(id), &placement.configuration);
+        let predictor = self.engine.predictor();
+        let additive =
+            placement.allocation.shares().all(|s| state.cluster().node(s.node).is_additive());
+        if self.instance.physics.is_declared(job.job.workload) {
+            return;
+        }
+        self.starts[id.index()] = predictor.predict(&job.job, c).map(|prediction| {
+            let load = job.load_time(predictor);
+            let time = job.remaining(self.now) / prediction.rate;
+            let power = prediction.power * f64::from(c.gpus);
+            Box::new(AtStart {
+                at: self.now,
+                load,
+                time,
+                low: prediction.time_low,
+                high: prediction.time_high,
+                energy: additive.then(|| power * (load + time)),
+                measurements: prediction.measurements,
+                energy_before: self.world.job_energy(id),
+                limit_changed: false,
+            })
+        });
+    }
+
+    fn note(&mut self, action: &ActionKind) {
+        match action {
+            ActionKind::Start { job, placement } => self.note_start(*job, placement),
+            ActionKind::Limit { job, .. } => {
+                if let Some(start) = &mut self.starts[job.index()] {
+                    start.limit_changed = true;
+                }
+            }
+            ActionKind::Stop { .. } | ActionKind::Wake { .. } | ActionKind::Sleep { .. } => {}
+        }
     }
 
     fn plan(&mut self, due: Timestamp) -> Result<(), SimulationError> {
@@ -271,6 +343,7 @@ impl Run<'_> {
 
     fn act(&mut self) -> Result<(), SimulationError> {
         while let Some(action) = self.engine.poll_action() {
+            self.note(&action.kind);
             self.world.apply(self.now, &action);
             while let Some(event) = self.world.poll_event(self.now) {
                 self.tell(event)?;
@@ -279,7 +352,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn outcome(mut self, policy: &str, wall: f64) -> Outcome {
+    fn outcome(mut self, wall: f64) -> Outcome {
         if self.watch.record {
             let drawn = self.world.meter().drawn();
             let committed = self.engine.state().held_committed();
@@ -303,11 +376,14 @@ impl Run<'_> {
                     restarts: state.restarts,
                     gpu_seconds: state.attained(self.now),
                     energy: self.world.job_energy(id),
+                    bill: self.world.job_bill(id),
+                    forecast: self.forecasts.get_mut(at).and_then(Option::take),
+                    at_start: self.starts[at].take(),
                     reason: state.reason,
                 }
             })
             .collect();
-        let mut summary = Summary::new(policy, self.instance, &jobs, self.now, &self.world);
+        let mut summary = Summary::new(self.policy, self.instance, &jobs, self.now, &self.world);
         summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
         summary.set_timing(&mut self.plan_seconds, wall, self.events);
         Outcome {

@@ -17,7 +17,7 @@ fn all_of_philly_finishes_and_an_event_costs_the_same_in_a_long_queue() {
     };
     let began = Instant::now();
     let seconds = || began.elapsed().as_secs_f64();
-    let watch = Watch { seconds: &seconds, progress: &|_| {}, record: false };
+    let watch = Watch { seconds: &seconds, progress: &|_| {}, record: false, forecast: false };
     let options = ReplayOptions { gpus: Some(416), ..ReplayOptions::default() };
     let (instance, stats) = replay(&path, Format::Philly, &options).unwrap();
     assert_eq!(stats.jobs, 82_247);
@@ -42,7 +42,7 @@ fn philly_on_its_own_size() {
     let Some(path) = shared("data/traces/philly.csv") else {
         return;
     };
-    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false };
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false, forecast: false };
     let options = ReplayOptions { gpus: Some(2490), ..ReplayOptions::default() };
     let (instance, _) = replay(&path, Format::Philly, &options).unwrap();
     assert_eq!(instance.cluster.total_gpus(), 2490);

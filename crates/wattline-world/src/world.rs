@@ -20,9 +20,9 @@ use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::{Job, Work, WorkRate};
 use wattline_core::placement::Placement;
-use wattline_core::power::NodePower;
+use wattline_core::power::{self, NodePower, Part};
 use wattline_core::predictor::Measurement;
-use wattline_core::prices::Prices;
+use wattline_core::prices::{Bill, Prices};
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// How the world departs from the physics.
@@ -90,6 +90,17 @@ struct WorldJob {
     epoch: u32,
     starts: u32,
     energy: Joules,
+    bill: Bill,
+}
+
+impl WorldJob {
+    /// Books what the job has drawn since its part of the power last changed.
+    fn settle(&mut self, now: Timestamp, prices: &Prices) {
+        let Some(run) = &mut self.run else { return };
+        self.energy += run.power.drawn * now.since(run.power_since);
+        self.bill += prices.bill(run.power.billed, run.power_since, now);
+        run.power_since = now;
+    }
 }
 
 /// A run of a job, with constant speed since `since`.
@@ -110,7 +121,7 @@ struct Run {
     /// How long it took to get going again, until somebody is told.
     load: Option<Seconds>,
     /// Its part of the meter's reading, and since when.
-    power: Watts,
+    power: Part,
     power_since: Timestamp,
     measured: (Timestamp, Work),
     /// What the job saved by itself, and when it does so next.
@@ -231,6 +242,12 @@ impl World {
         self.jobs[id.index()].energy
     }
 
+    /// What that energy cost.
+    #[must_use]
+    pub fn job_bill(&self, id: JobId) -> Bill {
+        self.jobs[id.index()].bill
+    }
+
     /// What ran where, if that is kept.
     #[must_use]
     pub fn log(&self) -> &[LogEntry] {
@@ -247,6 +264,7 @@ impl World {
             epoch: 0,
             starts: 0,
             energy: Joules::ZERO,
+            bill: Bill::default(),
         });
         id
     }
@@ -271,6 +289,9 @@ impl World {
     /// Ends the metering at `now`.
     pub fn close(&mut self, now: Timestamp) {
         self.meter.advance(now);
+        for job in &mut self.jobs {
+            job.settle(now, self.meter.prices());
+        }
         for id in 0..self.nodes.len() as u32 {
             self.end_sleep(now, NodeId(id));
         }
@@ -331,7 +352,7 @@ impl World {
             per_gpu: speed.power,
             worth: speed.worth,
             load: (load > Seconds::ZERO).then_some(load),
-            power: Watts::ZERO,
+            power: Part::default(),
             power_since: now,
             measured: (since, job.done),
             safe: job.done,
@@ -500,8 +521,8 @@ impl World {
         self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         job.epoch += 1;
+        job.settle(now, self.meter.prices());
         let Some(run) = job.run.take() else { return };
-        job.energy += run.power * now.since(run.power_since);
         for share in run.placement.allocation.shares() {
             let node = &mut self.nodes[share.node.index()];
             node.residents.retain(|(job, _)| *job != id);
@@ -657,23 +678,15 @@ impl World {
         let Some(run) = &self.jobs[id.index()].run else {
             return;
         };
-        let power: Watts = run
-            .placement
-            .allocation
-            .shares()
-            .map(|share| match &self.cluster.node(share.node).draw {
-                NodeDraw::Additive { .. } => run.per_gpu * f64::from(share.count()),
-                NodeDraw::ByBusyGpus(_) => {
-                    let node = &self.nodes[share.node.index()];
-                    node.split.jobs * (f64::from(share.count()) / f64::from(node.busy.max(1)))
-                }
-            })
-            .sum();
+        let power = run.placement.allocation.shares().fold(Part::default(), |sum, share| {
+            let busy = self.nodes[share.node.index()].busy;
+            let node = self.cluster.node(share.node);
+            sum + power::part(node, busy, share.count(), run.per_gpu, self.pue)
+        });
         let job = &mut self.jobs[id.index()];
+        job.settle(now, self.meter.prices());
         if let Some(run) = &mut job.run {
-            job.energy += run.power * now.since(run.power_since);
             run.power = power;
-            run.power_since = now;
         }
     }
 }

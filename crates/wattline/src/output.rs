@@ -55,6 +55,11 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// A share as people say it; a dash where there is none.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
 /// Text from outside (job names), made harmless for a terminal.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use wattline_core::calendar::Calendar;
 use wattline_core::job::Elasticity;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
-use wattline_sim::instance::{Foresight, Instance};
+use wattline_sim::foresight::Foresight;
+use wattline_sim::instance::Instance;
 use wattline_sim::replay::{ReplayOptions, replay};
 use wattline_sim::scenario::Scenario;
 use wattline_sim::trace::Format;
@@ -19,6 +20,7 @@ pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("capped-60", include_str!("../../../scenarios/capped-60.toml")),
     ("bursts", include_str!("../../../scenarios/bursts.toml")),
     ("night-price", include_str!("../../../scenarios/night-price.toml")),
+    ("learning", include_str!("../../../scenarios/learning.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 
@@ -65,10 +67,11 @@ pub(crate) struct Source {
     /// Power budget, for example "12 kW" [default: as the source says]
     #[arg(long)]
     budget: Option<Watts>,
-    /// Give policies the true times with an error of this standard deviation instead of the true
-    /// ones
-    #[arg(long, value_name = "SIGMA")]
-    noisy_oracle: Option<f64>,
+    /// What policies know of run times and power: learned (from the runs so far, starting with
+    /// nothing), oracle (the truth) or noisy=SIGMA (the truth with an error of that standard
+    /// deviation) [default: as the source says; learned]
+    #[arg(long, value_name = "KNOWN")]
+    foresight: Option<Foresight>,
 }
 
 #[derive(Debug, Args)]
@@ -105,9 +108,8 @@ impl Source {
         if let Some(seed) = self.seed {
             instance.world.seed = seed;
         }
-        if let Some(sigma) = self.noisy_oracle {
-            let sigma = number("--noisy-oracle", sigma, 0.0, 5.0)?;
-            instance.foresight = Foresight::NoisyOracle(sigma);
+        if let Some(foresight) = self.foresight {
+            instance.foresight = foresight;
         }
         Ok(instance)
     }

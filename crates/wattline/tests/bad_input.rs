@@ -115,6 +115,8 @@ fn units_policies_and_options_that_nobody_knows() {
     with(&["--restart-seconds", "NaN"], &["--restart-seconds", "NaN"]);
     with(&["--restart-seconds=-1"], &["--restart-seconds", "-1"]);
     with(&["--elasticity", "liquid"], &["liquid", "malleable"]);
+    with(&["--foresight", "crystal-ball"], &["crystal-ball", "learned", "noisy=SIGMA"]);
+    with(&["--foresight", "noisy=9"], &["noisy=9", "from 0 to 5"]);
     with(&["--gpus", "8"], &["--trace"]);
     refused(&["compare"], &["--scenario", "--andreas", "--trace"]);
     refused(&["compare", "--trace", "x.csv"], &["--format"]);

@@ -61,13 +61,14 @@ fn compare_has_the_stable_schema() {
 /// The same seed gives the same bytes, however many threads work on it.
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
-    let with = |threads: &str, seed: &str| {
+    let with = |scenario: &str, policies: &str, more: &str, threads: &str, seed: &str| {
         let value = json(&[
             "compare",
             "--scenario",
-            "bursts",
+            scenario,
             "--policies",
-            "fifo,edf,priority,tiresias,edf+backfill",
+            policies,
+            more,
             "--seed",
             seed,
             "--threads",
@@ -76,10 +77,19 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
         ]);
         without_timing(value).to_string()
     };
-    let one = with("1", "11");
-    assert_eq!(one, with("1", "11"));
-    assert_eq!(one, with("4", "11"));
-    assert_ne!(one, with("4", "12"));
+    let told = |threads, seed| {
+        let policies = "fifo,edf,priority,tiresias,edf+backfill";
+        with("bursts", policies, "--foresight=oracle", threads, seed)
+    };
+    let learned =
+        |threads, seed| with("learning", "fifo,edf,tiresias", "--forecast", threads, seed);
+    let runs: [&dyn Fn(&'static str, &'static str) -> String; 2] = [&told, &learned];
+    for run in runs {
+        let one = run("1", "11");
+        assert_eq!(one, run("1", "11"));
+        assert_eq!(one, run("4", "11"));
+        assert_ne!(one, run("4", "12"));
+    }
 }
 
 /// A budget of 60 % of the peak: every policy keeps it and finishes every job.
@@ -93,6 +103,7 @@ fn every_policy_keeps_a_budget_of_sixty_per_cent() {
             "capped-60",
             "--policies",
             policies,
+            "--no-oracle",
             "--seed",
             seed,
             "--json",
@@ -139,6 +150,95 @@ fn simulate_lists_jobs() {
         value["jobs"].as_array().unwrap().iter().map(|j| j["energy_kwh"].as_f64().unwrap()).sum();
     let jobs = value["result"]["energy_jobs_kwh"].as_f64().unwrap();
     assert!((energy - jobs).abs() < 1e-6, "{energy} is not {jobs}");
+}
+
+/// Every figure about predictions is there, and `null` where nothing was asked.
+#[test]
+fn compare_says_how_good_predictions_were() {
+    let compare = |more: &[&str]| {
+        let args = ["compare", "--scenario", "learning", "--policies", "edf", "--json"];
+        json(&[&args[..], more].concat())["results"][0].clone()
+    };
+    let fields = [
+        "time_error_mean",
+        "time_coverage_90",
+        "energy_error_mean",
+        "cost_predicted_eur",
+        "cost_actual_eur",
+        "cost_error",
+        "cost_error_second_half",
+        "oracle_total_cost",
+        "price_of_not_knowing",
+    ];
+    let all = compare(&["--forecast"]);
+    for field in fields {
+        assert!(all[field].is_number(), "{field}: {}", all[field]);
+    }
+    assert_eq!(all["forecasts"], 200);
+    let plain = compare(&["--no-oracle"]);
+    for field in &fields[3..] {
+        assert!(plain[field].is_null(), "{field}: {}", plain[field]);
+    }
+    assert_eq!(plain["total_cost"], all["total_cost"], "looking changes nothing");
+    let told = compare(&["--foresight", "oracle"]);
+    assert_eq!(told["total_cost"], all["oracle_total_cost"]);
+    assert!(told["oracle_total_cost"].is_null(), "it is the oracle");
+    let noisy = compare(&["--foresight", "noisy=0.3"]);
+    assert_eq!(noisy["oracle_total_cost"], all["oracle_total_cost"]);
+
+    let table = stdout(&["compare", "--scenario", "learning", "--policies", "edf", "--forecast"]);
+    for column in ["time error", "vs oracle", "forecast error"] {
+        assert!(table.contains(column), "{table}");
+    }
+    let table = stdout(&["compare", "--scenario", "learning", "--foresight", "oracle"]);
+    assert!(!table.contains("vs oracle"), "{table}");
+}
+
+/// Forecasts are on in `simulate`, beside what jobs came to cost.
+#[test]
+fn simulate_forecasts_every_job() {
+    let value = json(&["simulate", "--scenario", "learning", "--json"]);
+    let jobs = value["jobs"].as_array().unwrap();
+    let sum = |field: &str| -> f64 { jobs.iter().map(|j| j[field].as_f64().unwrap()).sum() };
+    let near = |a: f64, field: &str| {
+        let b = value["result"][field].as_f64().unwrap();
+        assert!((a / b - 1.0).abs() < 1e-9, "{a} is not {field} {b}");
+    };
+    near(sum("forecast_cost_eur"), "cost_predicted_eur");
+    near(sum("cost_eur"), "cost_actual_eur");
+    for job in jobs {
+        let (low, high) = (&job["last_run_low_s"], &job["last_run_high_s"]);
+        let told = job["last_run_predicted_s"].as_f64().unwrap();
+        assert!(low.as_f64().unwrap() <= told && told <= high.as_f64().unwrap(), "{job}");
+        assert!(job["last_run_kwh"].as_f64().unwrap() > 0.0, "{job}");
+    }
+    let value = json(&["simulate", "--scenario", "learning", "--no-forecast", "--json"]);
+    assert!(value["jobs"][0]["forecast_end_s"].is_null());
+}
+
+/// What `predict learn` prints can be held against what `compare` does.
+#[test]
+fn predict_learn_sums_up_several_seeds() {
+    let args = ["predict", "learn", "--policies", "edf,fifo", "--seeds", "2", "--jobs", "60"];
+    let value = json(&[&args[..], &["--noise", "0.02", "--json"]].concat());
+    assert_eq!(value["schema"], "wattline.predict.learn/1");
+    assert_eq!(value["seeds"], serde_json::json!([11, 12]));
+    assert_eq!((&value["jobs"], &value["noise"]), (&60.into(), &0.02.into()));
+    let edf = &value["policies"][0];
+    let runs = edf["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(run["tenths"].as_array().unwrap().len(), 10);
+        for part in ["first_half", "second_half"] {
+            assert!(run[part]["cost"]["error"].is_number(), "{run}");
+            assert!(run[part]["time_error"].is_number(), "{run}");
+        }
+        assert_eq!(run["overall"]["cost"]["jobs"], 60);
+    }
+    let of = |value: &Value| value["total_cost"].as_f64().unwrap();
+    assert!((of(&edf["mean"]) - (of(&runs[0]) + of(&runs[1])) / 2.0).abs() < 1e-9);
+    let text = stdout(&args);
+    assert!(text.contains("by tenth of the jobs") && text.contains("| mean |"), "{text}");
 }
 
 /// generate → describe → convert → compare: what one command writes, the next one reads.
@@ -262,7 +362,7 @@ fn the_small_commands() {
 #[test]
 fn a_shown_scenario_can_be_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["demo", "capped-60", "bursts", "night-price"] {
+    for name in ["demo", "capped-60", "bursts", "night-price", "learning"] {
         let file = folder.path().join(format!("{name}.toml"));
         fs::write(&file, stdout(&["config", "show", name])).unwrap();
         let run = |scenario: &str| {

@@ -10,7 +10,7 @@ use crate::state::{Phase, Target};
 use crate::time::Timestamp;
 use crate::units::Watts;
 
-impl Engine {
+impl Engine<'_> {
     /// Hands out every step that can be taken now, lowering before raising.
     pub(super) fn actuate(&mut self, now: Timestamp) {
         if self.dirty_jobs.is_empty() && self.dirty_nodes.is_empty() {
@@ -74,7 +74,7 @@ impl Engine {
             return;
         }
         let Some(run) = self.state.job(id).run else { return };
-        let action = self.emit(InFlight::Stop(id), ActionKind::Stop { job: id, run });
+        let action = self.emit(now, InFlight::Stop(id), ActionKind::Stop { job: id, run });
         self.state.job_mut(id).phase = Phase::Stopping(action);
     }
 
@@ -95,7 +95,7 @@ impl Engine {
             }
             self.state.count_limit(id, new);
         }
-        let action = self.emit(InFlight::Limit(id), ActionKind::Limit { job: id, limit: new });
+        let action = self.emit(now, InFlight::Limit(id), ActionKind::Limit { job: id, limit: new });
         self.state.job_mut(id).limiting = Some((action, new));
     }
 
@@ -112,7 +112,7 @@ impl Engine {
         }
         let placement = planned.clone();
         self.state.hold(id, planned);
-        let action = self.emit(InFlight::Start(id), ActionKind::Start { job: id, placement });
+        let action = self.emit(now, InFlight::Start(id), ActionKind::Start { job: id, placement });
         let job = self.state.job_mut(id);
         job.phase = Phase::Starting(action);
         job.run = Some(action);
@@ -160,7 +160,7 @@ impl Engine {
                 return;
             }
         }
-        let action = self.emit(InFlight::Wake(id), ActionKind::Wake { node: id });
+        let action = self.emit(now, InFlight::Wake(id), ActionKind::Wake { node: id });
         self.state.node_mut(id).in_flight = Some(action);
         self.state.set_power(id, NodePower::Booting);
     }
@@ -170,7 +170,7 @@ impl Engine {
         if now < node.not_before || !node.held.is_empty() {
             return;
         }
-        let action = self.emit(InFlight::Sleep(id), ActionKind::Sleep { node: id });
+        let action = self.emit(now, InFlight::Sleep(id), ActionKind::Sleep { node: id });
         self.state.node_mut(id).in_flight = Some(action);
         self.state.set_power(id, NodePower::FallingAsleep);
     }

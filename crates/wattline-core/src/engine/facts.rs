@@ -1,15 +1,19 @@
 //! What each event changes in what the engine knows.
 
-use super::{Alert, Engine, Event, EventError, InFlight};
+use super::{Alert, Engine, Event, EventError, HandedOut, InFlight};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
 use crate::plan::Reason;
 use crate::power::NodePower;
 use crate::state::{Phase, Progress, Target};
 use crate::time::Timestamp;
+use crate::units::Seconds;
 use std::sync::Arc;
 
-impl Engine {
+/// Over less time than this, reported progress says little about speed.
+const LEAST_STRETCH: Seconds = Seconds::new(10.0);
+
+impl Engine<'_> {
     pub(super) fn take_in(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
         match event {
             Event::Clock => {}
@@ -34,9 +38,7 @@ impl Engine {
             Event::Progress { job, done } => {
                 self.known_job(job)?;
                 sound(job, done)?;
-                let progress = &mut self.state.job_mut(job).progress;
-                progress.done = done;
-                progress.as_of = progress.as_of.max(now);
+                self.progressed(now, job, done);
             }
             Event::Measured(measurement) => {
                 self.known_job(measurement.job)?;
@@ -125,7 +127,7 @@ impl Engine {
         let Some(held) = job.held.clone() else { return };
         let rate =
             self.predictor.predict(&job.job, &held.configuration).map_or(WorkRate(0.0), |p| p.rate);
-        let load = job.load_time();
+        let load = job.load_time(&*self.predictor);
         let first = job.first_start.is_none();
         let moldable = job.job.elasticity == Elasticity::Moldable;
         if first {
@@ -153,6 +155,16 @@ impl Engine {
         }
         job.service_begins(now, held.configuration.gpus);
         self.mark_job(id);
+    }
+
+    /// A run's own speed says more about the rest of it than any prediction does.
+    fn progressed(&mut self, now: Timestamp, id: JobId, done: Work) {
+        let job = self.state.job_mut(id);
+        let Progress { done: before, as_of, rate } = job.progress;
+        let took = now.since(as_of);
+        let believable = job.phase == Phase::Running && took >= LEAST_STRETCH && done > before;
+        let rate = if believable { WorkRate((done - before).0 / took.get()) } else { rate };
+        job.progress = Progress { done, as_of: as_of.max(now), rate };
     }
 
     fn stopped(&mut self, now: Timestamp, id: JobId, run: ActionId, done: Work) {
@@ -311,7 +323,7 @@ impl Engine {
 
     /// An action failed: try again, later each time; after the last try, plan without it.
     fn failed(&mut self, now: Timestamp, action: ActionId) {
-        let Some(about) = self.in_flight.remove(&action) else { return };
+        let Some(HandedOut { about, .. }) = self.in_flight.remove(&action) else { return };
         self.stats.failures += 1;
         let retries = self.config.retries;
         match about {

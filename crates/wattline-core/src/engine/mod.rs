@@ -22,9 +22,11 @@ use crate::calendar::Calendar;
 use crate::check::{self, CheckedPlan};
 use crate::diff::Step;
 use crate::ids::{ActionId, JobId, NodeId, PlanId};
+use crate::job::{Job, RestartCost};
+use crate::placement::Configuration;
 use crate::plan::{Decision, Plan};
 use crate::policy::{Changes, ClusterView, Policy};
-use crate::predictor::Predictor;
+use crate::predictor::{Measurement, Prediction, Predictor};
 use crate::prices::Prices;
 use crate::shed;
 use crate::state::State;
@@ -79,12 +81,13 @@ pub struct EngineStats {
     pub failures: u64,
 }
 
-/// The loop's state. See the module's description.
-pub struct Engine {
+/// The loop's state. See the module's description. `'p` is how long its predictor lives: a fork
+/// borrows that of its original.
+pub struct Engine<'p> {
     config: EngineConfig,
     state: State,
     policy: Box<dyn Policy>,
-    predictor: Box<dyn Predictor>,
+    predictor: Box<dyn Predictor + 'p>,
     prices: Prices,
     budget: Option<Calendar<Watts>>,
     /// The plan in force.
@@ -100,16 +103,23 @@ pub struct Engine {
     dirty_jobs: Vec<JobId>,
     dirty_nodes: Vec<NodeId>,
     steps: Vec<Step>,
-    in_flight: BTreeMap<ActionId, InFlight>,
+    in_flight: BTreeMap<ActionId, HandedOut>,
     next_action: ActionId,
     actions: VecDeque<Action>,
     alerts: VecDeque<Alert>,
     stats: EngineStats,
 }
 
+/// An action that was handed out and not confirmed yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandedOut {
+    pub(crate) about: InFlight,
+    pub(crate) at: Timestamp,
+}
+
 /// What an action that was handed out is about.
 #[derive(Clone, Copy, Debug)]
-enum InFlight {
+pub(crate) enum InFlight {
     Start(JobId),
     Stop(JobId),
     Limit(JobId),
@@ -120,14 +130,28 @@ enum InFlight {
 /// Alerts nobody fetches must not fill the memory.
 const MOST_ALERTS: usize = 1024;
 
-impl Engine {
+/// What a fork looks through: its original's predictor, which learns nothing from what did not
+/// happen.
+struct Frozen<'p>(&'p (dyn Predictor + 'p));
+
+impl Predictor for Frozen<'_> {
+    fn predict(&self, job: &Job, configuration: &Configuration) -> Option<Prediction> {
+        self.0.predict(job, configuration)
+    }
+    fn restart(&self, job: &Job) -> RestartCost {
+        self.0.restart(job)
+    }
+    fn observe(&mut self, _: &Measurement) {}
+}
+
+impl<'p> Engine<'p> {
     /// An engine over an idle cluster.
     #[must_use]
     pub fn new(
         config: EngineConfig,
         state: State,
         policy: Box<dyn Policy>,
-        predictor: Box<dyn Predictor>,
+        predictor: Box<dyn Predictor + 'p>,
         prices: Prices,
         budget: Option<Calendar<Watts>>,
     ) -> Self {
@@ -156,6 +180,37 @@ impl Engine {
         }
     }
 
+    /// A copy to try things on: the same state, plan, actions under way, budget and prices, with a
+    /// policy of its own that looks at everything. Nothing that happens to it reaches the original;
+    /// it predicts as the original does and learns nothing. It plans when the original would: to try
+    /// another policy at once, tell it something that calls for a plan. See [`crate::forecast`].
+    #[must_use]
+    pub fn fork(&self, policy: Box<dyn Policy>) -> Engine<'_> {
+        Engine {
+            config: self.config.clone(),
+            state: self.state.clone(),
+            policy,
+            predictor: Box::new(Frozen(&*self.predictor)),
+            prices: self.prices.clone(),
+            budget: self.budget.clone(),
+            plan: self.plan,
+            look_at_everything: true,
+            plan_due: self.plan_due,
+            revisit: self.revisit,
+            periodic: self.periodic,
+            budget_change: self.budget_change,
+            wake_ups: self.wake_ups.clone(),
+            dirty_jobs: self.dirty_jobs.clone(),
+            dirty_nodes: self.dirty_nodes.clone(),
+            steps: Vec::new(),
+            in_flight: self.in_flight.clone(),
+            next_action: self.next_action,
+            actions: self.actions.clone(),
+            alerts: VecDeque::new(),
+            stats: self.stats,
+        }
+    }
+
     /// What it knows.
     #[must_use]
     pub fn state(&self) -> &State {
@@ -165,6 +220,21 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         self.stats
+    }
+    /// What it expects of configurations.
+    #[must_use]
+    pub fn predictor(&self) -> &dyn Predictor {
+        &*self.predictor
+    }
+    /// What energy costs.
+    #[must_use]
+    pub fn prices(&self) -> &Prices {
+        &self.prices
+    }
+    /// Actions that a backend has and has not confirmed, with when it got them.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = (ActionId, HandedOut)> + '_ {
+        let waiting = |id: ActionId| self.actions.iter().any(|action| action.id == id);
+        self.in_flight.iter().map(|(id, out)| (*id, *out)).filter(move |(id, _)| !waiting(*id))
     }
     /// The plan in force.
     #[must_use]
@@ -343,10 +413,10 @@ impl Engine {
         self.alerts.push_back(alert);
     }
 
-    fn emit(&mut self, about: InFlight, kind: ActionKind) -> ActionId {
+    fn emit(&mut self, now: Timestamp, about: InFlight, kind: ActionKind) -> ActionId {
         let id = self.next_action;
         self.next_action = ActionId(id.0 + 1);
-        self.in_flight.insert(id, about);
+        self.in_flight.insert(id, HandedOut { about, at: now });
         self.actions.push_back(Action { id, generation: self.plan, kind });
         self.stats.actions += 1;
         id

@@ -4,6 +4,7 @@ use crate::ids::{ActionId, MenuId};
 use crate::job::{Job, Work, WorkRate};
 use crate::placement::Placement;
 use crate::plan::Reason;
+use crate::predictor::Predictor;
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
 use std::sync::Arc;
@@ -136,9 +137,9 @@ impl JobState {
         self.running_since = None;
     }
 
-    /// What a start now would cost before work goes on: nothing the first time.
+    /// What a start now is expected to cost before work goes on: nothing the first time.
     #[must_use]
-    pub fn load_time(&self) -> Seconds {
-        if self.first_start.is_some() { self.job.restart.load } else { Seconds::ZERO }
+    pub fn load_time(&self, predictor: &dyn Predictor) -> Seconds {
+        if self.first_start.is_some() { predictor.restart(&self.job).load } else { Seconds::ZERO }
     }
 }

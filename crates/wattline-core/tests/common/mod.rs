@@ -137,7 +137,7 @@ impl Predictor for Linear {
 
 /// An engine whose plans and events are the test's.
 pub(crate) struct Bench {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Engine<'static>,
     script: Arc<Mutex<VecDeque<Changes>>>,
     pub(crate) now: Timestamp,
 }

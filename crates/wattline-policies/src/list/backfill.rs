@@ -269,7 +269,7 @@ fn ends(view: &ClusterView<'_>, id: JobId, placement: &Placement) -> Timestamp {
     } else {
         let predicted = view.predictor.predict(&job.job, &placement.configuration);
         let rate = predicted.map_or(WorkRate(0.0), |p| p.rate);
-        job.remaining(view.now) / rate + job.load_time()
+        job.remaining(view.now) / rate + job.load_time(view.predictor)
     };
     let end = view.now.max(job.progress.as_of) + time;
     if time.is_finite() { end.max(view.now + SHORTEST) } else { Timestamp::FAR_FUTURE }

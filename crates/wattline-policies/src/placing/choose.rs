@@ -43,7 +43,7 @@ pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choi
         let configuration = cluster.plain_configuration(&job.job, shape);
         let Configuration { batch, power_limit: limit, .. } = configuration;
         let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
-        let time = job.remaining(view.now) / prediction.rate + job.load_time();
+        let time = job.remaining(view.now) / prediction.rate + job.load_time(view.predictor);
         let late = job.job.deadline.is_some_and(|deadline| view.now + time > deadline);
         let key = if late {
             time.get()

@@ -90,7 +90,7 @@ impl Policy for BothWays {
 pub(crate) struct Drive<'a> {
     scenario: &'a Scenario,
     watch: Watch,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Engine<'static>,
     backend: Backend,
     budget: Option<Calendar<Watts>>,
     now: Timestamp,

@@ -1,6 +1,9 @@
 //! From simulations to what a report shows.
 
-use super::{Bar, CostSplit, Gantt, PowerPoint, ReportInput, RunReport, Span};
+use super::{
+    Bar, CostSplit, Gantt, PowerPoint, PredictedRun, Predictions, ReportInput, RunReport, Span,
+};
+use crate::accuracy::AtStart;
 use crate::instance::Instance;
 use crate::metrics::Summary;
 use crate::simulation::Outcome;
@@ -42,6 +45,26 @@ pub struct JobRow {
     pub gpu_seconds: f64,
     /// Energy attributed to it.
     pub energy_kwh: f64,
+    /// Its tardiness, and the energy and carbon of its GPUs.
+    pub cost_eur: f64,
+    /// What it was forecast to cost when it was submitted.
+    pub forecast_cost_eur: Option<f64>,
+    /// When it was forecast to end, seconds from the beginning.
+    pub forecast_end_s: Option<f64>,
+    /// The energy it was forecast to use.
+    pub forecast_energy_kwh: Option<f64>,
+    /// How long its last run took.
+    pub last_run_s: Option<f64>,
+    /// How long that run was predicted to take when it started.
+    pub last_run_predicted_s: Option<f64>,
+    /// 90 % of such runs should take at least this.
+    pub last_run_low_s: Option<f64>,
+    /// And at most this.
+    pub last_run_high_s: Option<f64>,
+    /// Energy of that run, as predicted when it started.
+    pub last_run_predicted_kwh: Option<f64>,
+    /// Energy of that run.
+    pub last_run_kwh: Option<f64>,
     /// The last reason given for it.
     pub reason: String,
 }
@@ -58,6 +81,10 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
         .map(|o| {
             let job = &o.job;
             let tardiness = o.tardiness(end);
+            let (foreseen, begun) = (o.forecast.as_deref(), o.at_start.as_deref());
+            let of_run = |factor: fn(&AtStart) -> f64| {
+                begun.map(|run| (run.load + run.time * factor(run)).get())
+            };
             JobRow {
                 job: job.name.to_string(),
                 workload: instance.physics.name(job.workload).to_owned(),
@@ -73,6 +100,22 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
                 restarts: o.restarts,
                 gpu_seconds: o.gpu_seconds,
                 energy_kwh: o.energy.kilowatt_hours(),
+                cost_eur: o.cost(end).get(),
+                forecast_cost_eur: foreseen.filter(|f| f.end.is_some()).map(|f| f.cost().get()),
+                forecast_end_s: foreseen.and_then(|f| f.end).map(|end| (end - start).get()),
+                forecast_energy_kwh: foreseen
+                    .filter(|f| f.end.is_some())
+                    .map(|f| f.energy.kilowatt_hours()),
+                last_run_s: begun.zip(o.end).map(|(run, end)| (end - run.at).get()),
+                last_run_predicted_s: of_run(|_| 1.0),
+                last_run_low_s: of_run(|run| run.low),
+                last_run_high_s: of_run(|run| run.high),
+                last_run_predicted_kwh: begun
+                    .and_then(|run| run.energy)
+                    .map(|energy| energy.kilowatt_hours()),
+                last_run_kwh: begun
+                    .filter(|_| o.end.is_some())
+                    .map(|run| run.energy_used(o).kilowatt_hours()),
                 reason: o.reason.to_string(),
             }
         })
@@ -136,12 +179,42 @@ fn run(instance: &Instance, outcome: &Outcome) -> RunReport {
             .filter(|j| j.job.deadline.is_some())
             .filter_map(|j| j.end.map(|end| j.job.tardiness(end).get()))
             .collect(),
+        predictions: predictions(instance, outcome),
+    }
+}
+
+fn predictions(instance: &Instance, outcome: &Outcome) -> Predictions {
+    let a = &outcome.summary.accuracy;
+    // That the truth was true needs no picture.
+    let checks = outcome.jobs.iter().filter(|_| !instance.is_foreseen());
+    Predictions {
+        runs: checks
+            .filter_map(|job| job.run_check())
+            .map(|check| PredictedRun {
+                end_s: (check.end - instance.start).get(),
+                time_error: check.time_error,
+                energy_error: check.energy_error,
+                covered: check.covered,
+            })
+            .collect(),
+        cost_eur: a.cost_predicted_eur.zip(a.cost_actual_eur),
+        oracle_eur: a.oracle_total_cost.map(|oracle| (outcome.summary.total_cost, oracle)),
     }
 }
 
 fn figures(s: &Summary) -> Vec<(String, String)> {
     let hours = |seconds: f64| format!("{:.2} h", seconds / 3600.0);
-    [
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    let a = &s.accuracy;
+    let predictions = [
+        ("price of not knowing", a.price_of_not_knowing),
+        ("mean error of run times", a.time_error_mean),
+        ("run times in their 90 % interval", a.time_coverage_90),
+        ("mean error of run energies", a.energy_error_mean),
+        ("error of forecast costs", a.cost_error),
+        ("of the second half of the jobs", a.cost_error_second_half),
+    ];
+    let mut figures: Vec<(String, String)> = [
         ("total cost", format!("{:.2} EUR", s.total_cost)),
         ("energy cost", format!("{:.2} EUR", s.energy_cost)),
         ("tardiness cost", format!("{:.2} EUR", s.tardiness_cost)),
@@ -161,7 +234,10 @@ fn figures(s: &Summary) -> Vec<(String, String)> {
         ("plans", s.plans.to_string()),
     ]
     .map(|(label, value)| (label.to_owned(), value))
-    .into()
+    .into();
+    let known = predictions.into_iter().filter_map(|(label, value)| Some((label, value?)));
+    figures.extend(known.map(|(label, value)| (label.to_owned(), share(value))));
+    figures
 }
 
 /// One row per GPU, in the order of nodes.

@@ -11,6 +11,7 @@
 mod cost_bars;
 mod data;
 mod distribution;
+mod errors;
 mod gantt;
 mod page;
 mod power_plot;
@@ -54,6 +55,35 @@ pub struct RunReport {
     pub jct_s: Vec<f64>,
     /// Time past the deadline of every job that has one, in seconds; zero for a job on time.
     pub tardiness_s: Vec<f64>,
+    /// What was predicted, and what became of it.
+    pub predictions: Predictions,
+}
+
+/// Predictions against what happened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictions {
+    /// The last run of every job that ended and was predicted; empty where policies were told the
+    /// truth.
+    pub runs: Vec<PredictedRun>,
+    /// What jobs were forecast to cost at their submission and what these came to cost, in euros;
+    /// `None` where nothing was forecast.
+    pub cost_eur: Option<(f64, f64)>,
+    /// The run's total cost and that of the same policy told the truth, in euros; `None` where that
+    /// was not run.
+    pub oracle_eur: Option<(f64, f64)>,
+}
+
+/// A run that was predicted when it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PredictedRun {
+    /// When it ended, in seconds since the start of the simulation.
+    pub end_s: f64,
+    /// Predicted over actual time, less one.
+    pub time_error: f64,
+    /// Predicted over actual energy, less one.
+    pub energy_error: Option<f64>,
+    /// Whether the time was inside the predicted 90 % interval.
+    pub covered: bool,
 }
 
 /// The cost of a run by cause, in euros. A part may be negative: power prices are at times.

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::distribution::{Quantity, SERIES};
 use super::svg::escape;
-use super::{ReportInput, RunReport, TimeDomain, cost_bars, distribution, gantt, power_plot};
+use super::{
+    ReportInput, RunReport, TimeDomain, cost_bars, distribution, errors, gantt, power_plot,
+};
 
 /// The style sheet; colours are set there once for light, dark and paper.
 const STYLE: &str = include_str!("style.css");
@@ -40,11 +42,12 @@ pub(super) fn document(input: &ReportInput, domain: TimeDomain) -> String {
     if input.runs.is_empty() {
         out.push_str("</header>\n<main>\n<p>There are no runs to show.</p>\n</main>\n");
     } else {
-        navigation(&mut out);
+        navigation(&mut out, &input.runs);
         out.push_str("</header>\n<main>\n");
         summary(&mut out, &input.runs);
         costs(&mut out, &input.runs);
         job_times(&mut out, &input.runs);
+        predictions(&mut out, &input.runs, domain);
         power(&mut out, &input.runs, domain);
         gpus(&mut out, &input.runs, domain);
         out.push_str("</main>\n");
@@ -54,17 +57,23 @@ pub(super) fn document(input: &ReportInput, domain: TimeDomain) -> String {
     out
 }
 
-const SECTIONS: [(&str, &str); 5] = [
+const SECTIONS: [(&str, &str); 6] = [
     ("summary", "Summary"),
     ("cost", "Cost"),
     ("times", "Job times"),
+    ("predictions", "Prediction error over time"),
     ("power", "Power against budget"),
     ("gpus", "GPUs over time"),
 ];
 
-fn navigation(out: &mut String) {
+const PREDICTIONS: usize = 3;
+
+fn navigation(out: &mut String, runs: &[RunReport]) {
     out.push_str("<nav aria-label=\"Sections\">\n");
-    for (id, name) in SECTIONS {
+    for (at, (id, name)) in SECTIONS.into_iter().enumerate() {
+        if at == PREDICTIONS && !errors::any(runs) {
+            continue;
+        }
         let _ = writeln!(out, "<a href=\"#{id}\">{name}</a>");
     }
     out.push_str("</nav>\n");
@@ -164,8 +173,37 @@ fn job_times(out: &mut String, runs: &[RunReport]) {
     out.push_str("</div>\n</section>\n");
 }
 
+/// Only where something was predicted that was not known.
+fn predictions(out: &mut String, runs: &[RunReport], domain: TimeDomain) {
+    if !errors::any(runs) {
+        return;
+    }
+    open_section(out, PREDICTIONS);
+    legend(
+        out,
+        &[
+            ("time-dot", "run time, inside its 90 % interval"),
+            ("missed-dot", "run time, outside"),
+            ("energy-dot", "energy"),
+            ("time-median", "running median, time"),
+            ("energy-median", "running median, energy"),
+        ],
+    );
+    for run in runs {
+        let plot = errors::draw(run, domain);
+        figure_head(out, run, &escape(&plot.caption));
+        scrolling(out, &format!("Errors of predictions under {}", run.policy), &plot.svg);
+        out.push_str("</figure>\n");
+    }
+    out.push_str(
+        "<p class=\"subtitle\">|predicted / actual − 1| of a job's last run, as predicted when it \
+         started; logarithmic. Runs whose power limit was changed on the way are left out.</p>\n\
+         </section>\n",
+    );
+}
+
 fn power(out: &mut String, runs: &[RunReport], domain: TimeDomain) {
-    open_section(out, 3);
+    open_section(out, 4);
     legend(
         out,
         &[
@@ -188,7 +226,7 @@ fn power(out: &mut String, runs: &[RunReport], domain: TimeDomain) {
 
 fn gpus(out: &mut String, runs: &[RunReport], domain: TimeDomain) {
     let plots: Vec<_> = runs.iter().map(|run| gantt::draw(run, domain)).collect();
-    open_section(out, 4);
+    open_section(out, 5);
     let mut entries = vec![("late", "late job"), ("asleep", "asleep")];
     if plots.iter().any(|p| !p.is_heat_map) {
         entries.insert(0, ("job", "job (one colour each)"));

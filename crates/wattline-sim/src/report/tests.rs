@@ -31,7 +31,55 @@ fn sample(policy: &str) -> RunReport {
         },
         jct_s: vec![60.0, 3600.0, 6600.0],
         tardiness_s: vec![0.0, 0.0, 30.0],
+        predictions: Predictions {
+            runs: (0..60)
+                .map(|k| PredictedRun {
+                    end_s: 120.0 * f64::from(k),
+                    time_error: 4.0 / f64::from(k + 1),
+                    energy_error: (k % 5 > 0).then(|| -0.9 / f64::from(k + 1)),
+                    covered: k % 10 > 0,
+                })
+                .collect(),
+            cost_eur: Some((110.0, 100.0)),
+            oracle_eur: Some((105.0, 100.0)),
+        },
     }
+}
+
+#[test]
+fn predictions_are_shown_where_there_are_some() {
+    let html = page(vec![sample("fifo")]);
+    check(&html);
+    for word in [
+        "href=\"#predictions\"",
+        "class=\"median time-median\"",
+        "class=\"dot missed-dot\"",
+        "90\u{a0}% inside the 90 % interval",
+        "Forecast at submission: €110.00 for jobs that cost €100.00.",
+        "The price of not knowing: €105.00 in all, 5\u{a0}% more than €100.00 with the truth.",
+    ] {
+        assert!(html.contains(word), "{word}");
+    }
+    let mut told = sample("told");
+    told.predictions = Predictions::default();
+    let html = page(vec![told.clone()]);
+    check(&html);
+    assert!(!html.contains("id=\"predictions\"") && !html.contains("#predictions\""));
+    // Beside one that learned, it says so.
+    let html = page(vec![told, sample("fifo")]);
+    check(&html);
+    assert!(html.contains("no run that was predicted has ended"));
+}
+
+/// However many runs there are, so many points are drawn.
+#[test]
+fn many_predictions_make_a_small_page() {
+    let mut run = sample("many");
+    let one = run.predictions.runs[7];
+    run.predictions.runs =
+        (0..100_000).map(|k| PredictedRun { end_s: f64::from(k), ..one }).collect();
+    let html = page(vec![run]);
+    assert!(html.len() < 200_000, "{}", html.len());
 }
 
 fn page(runs: Vec<RunReport>) -> String {
@@ -154,6 +202,15 @@ fn values_that_cannot_be_drawn_are_left_out() {
             run.gantt.bars.push(bar(u32::MAX, 0.0, 1.0, 1));
             run.gantt.sleep.push(Span { row: 1, start_s: a, end_s: b });
         }
+        run.predictions.runs.push(PredictedRun {
+            end_s: a,
+            time_error: a,
+            energy_error: Some(a),
+            covered: true,
+        });
+        run.predictions.runs.push(PredictedRun { time_error: a, ..PredictedRun::default() });
+        run.predictions.cost_eur = Some((a, 1.0));
+        run.predictions.oracle_eur = Some((1.0, a));
         run.jct_s.push(a);
         run.tardiness_s.push(a);
         run.cost.tardiness_eur = a;

@@ -29,9 +29,9 @@ pub struct Scenario {
     /// Measurements of a site's own machines, a file beside this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurements: Option<PathBuf>,
-    /// What policies may know of the physics; the physics itself unless said otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub foresight: Option<Foreseen>,
+    /// What policies may know of times and powers; what they have learned unless said otherwise.
+    #[serde(default)]
+    pub foresight: Foreseen,
     /// GPU types that the catalogue does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu: Vec<GpuType>,
@@ -57,9 +57,12 @@ pub struct Scenario {
 }
 
 /// What policies may know.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Foreseen {
+    /// What runs have shown.
+    #[default]
+    Learned,
     /// The physics.
     Oracle,
     /// The physics with an error.
@@ -327,7 +330,8 @@ pub struct WorldSection {
     /// Jobs save by themselves this often.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<Seconds>,
-    /// Measurements are reported this often.
+    /// Measurements are reported this often; every five minutes where something is to be learned
+    /// and nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measure_every: Option<Seconds>,
 }
@@ -491,7 +495,7 @@ impl Scenario {
         if let Some(share) = self.budget.as_ref().and_then(|b| b.share_of_peak) {
             within("budget.share_of_peak", share, 0.0, 1.0, SHARE)?;
         }
-        if let Some(Foreseen::NoisyOracle { sigma }) = self.foresight {
+        if let Foreseen::NoisyOracle { sigma } = self.foresight {
             within("foresight.noisy_oracle.sigma", sigma, 0.0, 5.0, "a number from 0 to 5")?;
         }
         within("prices.pue", self.prices.pue, 1.0, 10.0, "a number from 1 to 10")?;

@@ -1,7 +1,7 @@
 //! Jobs from a seed.
 
 use super::{Arrivals, JobsSection, Scenario, ScenarioError};
-use crate::instance::widen;
+use crate::instance::{keep_possible_shapes, widen};
 use rand::SeedableRng;
 use rand_distr::weighted::WeightedIndex;
 use rand_distr::{Distribution, Exp1, LogNormal, Uniform};
@@ -75,6 +75,7 @@ pub fn generate(
             shapes: None,
         };
         widen(&mut job, cluster.largest_job());
+        keep_possible_shapes(&mut job, cluster, physics);
         job.work = work_for(&job, time, cluster, physics);
         jobs.push((time, job));
     }

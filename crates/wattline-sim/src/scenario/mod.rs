@@ -12,7 +12,8 @@ pub use file::{
 };
 pub use generate::generate;
 
-use crate::instance::{Foresight, Instance};
+use crate::foresight::Foresight;
+use crate::instance::Instance;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -171,9 +172,11 @@ impl Scenario {
         instance.budget = self.budget(file, instance.cluster.peak_power())?;
         instance.world = self.world_config(seed);
         instance.engine = self.engine_config();
-        if let Some(Foreseen::NoisyOracle { sigma }) = self.foresight {
-            instance.foresight = Foresight::NoisyOracle(sigma);
-        }
+        instance.foresight = match self.foresight {
+            Foreseen::Learned => Foresight::Learned,
+            Foreseen::Oracle => Foresight::Oracle,
+            Foreseen::NoisyOracle { sigma } => Foresight::NoisyOracle(sigma),
+        };
         Ok(instance)
     }
 

@@ -8,7 +8,7 @@ use wattline_sim::simulation::{Outcome, Watch, simulate};
 /// Runs a policy with nobody watching.
 #[allow(dead_code, reason = "not every test is content with that")]
 pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
-    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: true };
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: true, forecast: false };
     simulate(instance, policy, &watch).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 

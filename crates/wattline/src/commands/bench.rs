@@ -2,7 +2,7 @@
 
 mod predict;
 
-use super::compare;
+use super::compare::{self, How};
 use crate::failure::Result;
 use crate::output;
 use crate::source::Source;
@@ -75,7 +75,8 @@ fn sim(args: &SimArgs) -> Result<()> {
             part.jobs.truncate(*size);
             // One at a time, on one thread: policies must not slow each other down.
             let policies = std::slice::from_ref(policy);
-            let outcomes = compare::run_policies(&part, policies, false, Some(1))?;
+            let how = How { threads: Some(1), ..How::default() };
+            let outcomes = compare::run_policies(&part, policies, how)?;
             for outcome in outcomes {
                 let s = outcome.summary;
                 runs.push(Run {

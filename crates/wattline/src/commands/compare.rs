@@ -7,6 +7,7 @@ use crate::source::{self, Source};
 use anyhow::anyhow;
 use serde::Serialize;
 use std::path::PathBuf;
+use wattline_sim::accuracy::Accuracy;
 use wattline_sim::experiment;
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
@@ -19,6 +20,14 @@ pub(crate) struct Args {
     /// Policies, separated by commas; `wattline policies` lists them and their options
     #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
     policies: Vec<String>,
+    /// Forecast each job's end and cost when it is submitted, to compare with what happens: runs
+    /// the engine forward once per submission, so the time grows with the length of the queue
+    #[arg(long)]
+    forecast: bool,
+    /// Do not run every policy a second time with the truth about each configuration, which is how
+    /// the price of not knowing is found
+    #[arg(long)]
+    no_oracle: bool,
     /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -76,7 +85,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(out) = &args.out {
         super::simulate::prepare_folder(out)?;
     }
-    let outcomes = run_policies(&instance, &args.policies, args.out.is_some(), args.threads)?;
+    let how = How {
+        record: args.out.is_some(),
+        forecast: args.forecast,
+        with_oracle: !args.no_oracle,
+        threads: args.threads,
+    };
+    let outcomes = run_policies(&instance, &args.policies, how)?;
     for note in &instance.notes {
         output::note(note);
     }
@@ -96,18 +111,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// What to do beside simulating.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// Keep what a report needs.
+    pub(crate) record: bool,
+    /// Forecast every job at its submission.
+    pub(crate) forecast: bool,
+    /// Find the price of not knowing.
+    pub(crate) with_oracle: bool,
+    /// On how many threads; all, if not set.
+    pub(crate) threads: Option<usize>,
+}
+
 /// Runs all policies, with a progress bar.
 pub(crate) fn run_policies(
     instance: &Instance,
     policies: &[String],
-    record: bool,
-    threads: Option<usize>,
+    how: How,
 ) -> Result<Vec<Outcome>> {
-    let progress = Progress::new(instance.jobs.len() * policies.len());
+    let How { record, forecast, with_oracle, threads } = how;
+    let simulations = experiment::simulations(instance, policies, with_oracle);
+    let progress = Progress::new(instance.jobs.len() * simulations);
     let seconds = || progress.seconds();
     let report = |jobs: usize| progress.advance(jobs);
-    let watch = Watch { seconds: &seconds, progress: &report, record };
-    let run = || experiment::compare(instance, policies, &watch);
+    let watch = Watch { seconds: &seconds, progress: &report, record, forecast };
+    let run = || experiment::compare(instance, policies, &watch, with_oracle);
     let outcomes = match threads {
         None => run(),
         Some(threads) => rayon::ThreadPoolBuilder::new()
@@ -157,7 +186,7 @@ pub(crate) fn warn(outcomes: &[Outcome]) {
 
 /// The table for people: one row per policy.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let header = [
+    let mut header = vec![
         "policy",
         "finished",
         "total EUR",
@@ -175,11 +204,23 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         "plan ms p99",
         "wall",
     ];
+    // Columns about predictions only where there are some to speak of.
+    let any = |value: fn(&Accuracy) -> Option<f64>| {
+        outcomes.iter().any(|o| value(&o.summary.accuracy).is_some())
+    };
+    let with_oracle = any(|a| a.price_of_not_knowing);
+    let with_forecast = any(|a| a.cost_error);
+    if with_oracle {
+        header.extend(["time error", "vs oracle"]);
+    }
+    if with_forecast {
+        header.push("forecast error");
+    }
     let rows = outcomes
         .iter()
         .map(|outcome| {
             let s = &outcome.summary;
-            vec![
+            let mut row = vec![
                 s.policy.clone(),
                 format!("{}/{}", s.finished, s.jobs),
                 format!("{:.2}", s.total_cost),
@@ -196,7 +237,19 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
                 output::duration(s.budget_exceeded_s),
                 format!("{:.3}", s.plan_ms_p99),
                 output::duration(s.wall_s),
-            ]
+            ];
+            let a = &s.accuracy;
+            if with_oracle {
+                row.push(output::percent(a.time_error_mean));
+                row.push(
+                    a.price_of_not_knowing
+                        .map_or_else(|| "–".to_owned(), |price| format!("{:+.1} %", price * 100.0)),
+                );
+            }
+            if with_forecast {
+                row.push(output::percent(a.cost_error));
+            }
+            row
         })
         .collect();
     output::table(&header, rows)

@@ -1,6 +1,6 @@
 //! `wattline simulate`: one policy, job by job.
 
-use super::compare::{self, Comparison, InstanceSummary};
+use super::compare::{self, Comparison, How, InstanceSummary};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::source::{self, Source};
@@ -21,6 +21,15 @@ pub(crate) struct Args {
     /// The policy; `wattline policies` lists them and their options
     #[arg(long, default_value = "edf")]
     policy: String,
+    /// Do not forecast each job's end and cost when it is submitted; forecasts run the engine
+    /// forward once per submission, so their time grows with the length of the queue (with more
+    /// than 2,000 jobs there are none; `compare --forecast` makes them all the same)
+    #[arg(long)]
+    no_forecast: bool,
+    /// Do not run the policy a second time with the truth about each configuration, which is how
+    /// the price of not knowing is found
+    #[arg(long)]
+    no_oracle: bool,
     /// List every job and not only the first 40
     #[arg(long)]
     all: bool,
@@ -31,6 +40,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// Beyond this many jobs, forecasting each would be a surprise: `compare --forecast` does it.
+const MOST_FORECASTS: usize = 2000;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -47,7 +59,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         prepare_folder(out)?;
     }
     let policies = std::slice::from_ref(&args.policy);
-    let outcomes = compare::run_policies(&instance, policies, args.out.is_some(), None)?;
+    let how = How {
+        record: args.out.is_some(),
+        forecast: !args.no_forecast && instance.jobs.len() <= MOST_FORECASTS,
+        with_oracle: !args.no_oracle,
+        threads: None,
+    };
+    let outcomes = compare::run_policies(&instance, policies, how)?;
     for note in &instance.notes {
         output::note(note);
     }
@@ -74,7 +92,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let shown = if args.all { rows.len() } else { rows.len().min(40) };
     let header = [
-        "job", "workload", "GPUs", "waited", "ran", "JCT", "late", "restarts", "kWh", "EUR", "why",
+        "job",
+        "workload",
+        "GPUs",
+        "waited",
+        "ran",
+        "JCT",
+        "late",
+        "restarts",
+        "kWh",
+        "EUR",
+        "EUR forecast",
+        "why",
     ];
     let table = rows[..shown]
         .iter()
@@ -90,7 +119,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 output::duration(row.tardiness_s),
                 row.restarts.to_string(),
                 format!("{:.2}", row.energy_kwh),
-                format!("{:.2}", row.tardiness_cost),
+                format!("{:.2}", row.cost_eur),
+                row.forecast_cost_eur.map_or_else(|| "–".to_owned(), |eur| format!("{eur:.2}")),
                 row.reason.clone(),
             ]
         })

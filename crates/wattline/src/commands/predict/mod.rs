@@ -4,6 +4,7 @@ mod epochs;
 mod evaluate;
 mod evaluate_text;
 mod import;
+mod learn;
 mod plan;
 mod show;
 mod show_text;
@@ -30,6 +31,9 @@ pub(crate) enum Command {
     /// Show what is expected of a workload in every measured shape, batch and power limit, and which
     /// are the fastest and the most frugal; say what to measure next
     Show(show::Args),
+    /// Simulate a cluster that learns from nothing and report how its predictions and forecasts
+    /// come out
+    Learn(learn::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
@@ -38,6 +42,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::EvaluateEpochs(args) => epochs::run(args),
         Command::Import(args) => import::run(args),
         Command::Show(args) => show::run(args),
+        Command::Learn(args) => learn::run(args),
     }
 }
 
