@@ -366,3 +366,31 @@ fn where_a_baseline_is_better_it_is_used() {
     let model = Model::fit(&(0..12).map(usual).collect::<Vec<_>>(), &[]).unwrap();
     assert_eq!(model.fallbacks(), [None, None]);
 }
+
+/// A step of which at most 64 samples per GPU fit at once; synchronised after the last round.
+fn accumulated(gpus: u32, local: f64) -> Reading {
+    let rounds = (local / 64.0).ceil().max(1.0);
+    let round = 0.02 + 1e-4 * local / rounds;
+    let sync = 0.01 * f64::from(gpus - 1);
+    let batch = local * f64::from(gpus);
+    Reading {
+        point: point(gpus, 1, batch, 300.0),
+        per_sample: Seconds::new((round * rounds + sync) / batch),
+        power: Some(Watts::new(150.0)),
+    }
+}
+
+#[test]
+fn batches_that_are_accumulated_in_rounds_are_predicted() {
+    let measured: Vec<Reading> =
+        [(1, 16.0), (1, 64.0), (1, 256.0), (1, 1024.0), (4, 64.0), (4, 256.0)]
+            .into_iter()
+            .map(|(gpus, local)| accumulated(gpus, local))
+            .collect();
+    let model = Model::fit(&measured, &[]).unwrap();
+    for (gpus, local) in [(1, 512.0), (1, 2048.0), (1, 4096.0), (2, 512.0), (4, 1024.0)] {
+        let truth = accumulated(gpus, local);
+        let off = (model.expect(&truth.point).per_sample / truth.per_sample).ln().abs();
+        assert!(off < 0.1, "{gpus} GPUs, {local} samples each: off by {off}");
+    }
+}

@@ -1,6 +1,6 @@
 //! What was predicted against what happened.
 
-use crate::metrics::{JobOutcome, mean};
+use crate::metrics::{JobOutcome, Summary, mean};
 use serde::Serialize;
 use wattline_core::Timestamp;
 use wattline_core::units::{Joules, Seconds};
@@ -114,6 +114,9 @@ pub struct Accuracy {
     pub oracle_total_cost: Option<f64>,
     /// Total cost over that, less one.
     pub price_of_not_knowing: Option<f64>,
+    /// `cost_error_second_half` of the same policy told the truth: what forecasts are off by
+    /// because nobody knows which jobs are still to come, or each run's luck.
+    pub oracle_cost_error_second_half: Option<f64>,
 }
 
 impl Accuracy {
@@ -131,13 +134,16 @@ impl Accuracy {
             cost_error_second_half: Check::of(&jobs[jobs.len() / 2..]).cost.error,
             oracle_total_cost: None,
             price_of_not_knowing: None,
+            oracle_cost_error_second_half: None,
         }
     }
 
-    /// What the same policy cost that knew everything.
-    pub(crate) fn set_oracle(&mut self, ours: f64, oracle: f64) {
-        self.oracle_total_cost = Some(oracle);
-        self.price_of_not_knowing = (oracle > 0.0).then(|| ours / oracle - 1.0);
+    /// How the same policy fared that knew everything.
+    pub(crate) fn set_oracle(&mut self, ours: f64, oracle: &Summary) {
+        let theirs = oracle.total_cost;
+        self.oracle_total_cost = Some(theirs);
+        self.price_of_not_knowing = (theirs > 0.0).then(|| ours / theirs - 1.0);
+        self.oracle_cost_error_second_half = oracle.accuracy.cost_error_second_half;
     }
 }
 

@@ -29,8 +29,7 @@ pub fn compare(
     }
     let twin = (with_oracle && !instance.is_foreseen())
         .then(|| Instance { foresight: Foresight::Oracle, ..instance.clone() });
-    // Of the twin only its cost is wanted.
-    let unwatched = &Watch { record: false, forecast: false, ..*watch };
+    let unwatched = &Watch { record: false, ..*watch };
     let runs: Vec<(&Instance, &Watch<'_>, &String)> = policies
         .iter()
         .map(|policy| (instance, watch, policy))
@@ -43,7 +42,7 @@ pub fn compare(
     let twins = outcomes.split_off(policies.len());
     for (outcome, twin) in outcomes.iter_mut().zip(twins) {
         let ours = outcome.summary.total_cost;
-        outcome.summary.accuracy.set_oracle(ours, twin.summary.total_cost);
+        outcome.summary.accuracy.set_oracle(ours, &twin.summary);
     }
     Ok(outcomes)
 }

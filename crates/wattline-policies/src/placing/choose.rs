@@ -32,6 +32,9 @@ impl Choice {
     }
 }
 
+/// The share of such runs that must end in time for a configuration to be one that meets a deadline.
+const SURE_OF_DEADLINE: f64 = 0.8;
+
 /// First the configurations that meet the deadline, by rising energy cost; then the others, by
 /// rising time. All at the card's default limit and with the batch that was asked for.
 pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choice>) {
@@ -44,7 +47,9 @@ pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choi
         let Configuration { batch, power_limit: limit, .. } = configuration;
         let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
         let time = job.remaining(view.now) / prediction.rate + job.load_time(view.predictor);
-        let late = job.job.deadline.is_some_and(|deadline| view.now + time > deadline);
+        // Where times are known for sure this is the time itself.
+        let surely = time * prediction.time_quantile(SURE_OF_DEADLINE);
+        let late = job.job.deadline.is_some_and(|deadline| view.now + surely > deadline);
         let key = if late {
             time.get()
         } else {

@@ -74,6 +74,11 @@ struct Learned {
     total_cost: f64,
     oracle_total_cost: Option<f64>,
     price_of_not_knowing: Option<f64>,
+    /// Standard error of that over seeds.
+    price_standard_error: Option<f64>,
+    /// What forecasts for the second half are off by where every configuration is known: nobody
+    /// knows which jobs are still to come.
+    oracle_second_half_cost_error: Option<f64>,
     /// Over all jobs.
     overall: Check,
     first_half: Check,
@@ -91,6 +96,8 @@ impl Learned {
             total_cost: summary.total_cost,
             oracle_total_cost: summary.accuracy.oracle_total_cost,
             price_of_not_knowing: summary.accuracy.price_of_not_knowing,
+            price_standard_error: None,
+            oracle_second_half_cost_error: summary.accuracy.oracle_cost_error_second_half,
             overall: Check::of(jobs),
             first_half: halves[0],
             second_half: halves[1],
@@ -100,8 +107,10 @@ impl Learned {
 
     /// The mean of every figure over the runs that have it. Costs are means of a run's sums, their
     /// error the mean of the runs' errors: over- and underestimates of different runs do not make
-    /// up for each other.
+    /// up for each other. The price is that of all runs together: a mean of ratios would be that of
+    /// the cheapest.
     fn mean(runs: &[SeedReport]) -> Self {
+        let price = price(runs);
         let runs = || runs.iter().map(|run| &run.learned);
         let figure = |value: fn(&Learned) -> f64| mean(runs().map(value)).unwrap_or_default();
         let check = |value: &dyn Fn(&Learned) -> Check| mean_check(runs().map(value).collect());
@@ -109,13 +118,32 @@ impl Learned {
             finished: figure(|r| r.finished),
             total_cost: figure(|r| r.total_cost),
             oracle_total_cost: mean(runs().filter_map(|r| r.oracle_total_cost)),
-            price_of_not_knowing: mean(runs().filter_map(|r| r.price_of_not_knowing)),
+            price_of_not_knowing: price.map(|(price, _)| price),
+            price_standard_error: price.and_then(|(_, error)| error),
+            oracle_second_half_cost_error: mean(
+                runs().filter_map(|r| r.oracle_second_half_cost_error),
+            ),
             overall: check(&|r| r.overall),
             first_half: check(&|r| r.first_half),
             second_half: check(&|r| r.second_half),
             tenths: (0..PARTS).map(|part| check(&|r| r.tenths[part])).collect(),
         }
     }
+}
+
+/// What not knowing costs over all runs, as a share, and the standard error of that where there are
+/// several.
+fn price(runs: &[SeedReport]) -> Option<(f64, Option<f64>)> {
+    let costs: Vec<(f64, f64)> = runs
+        .iter()
+        .filter_map(|run| Some((run.learned.total_cost, run.learned.oracle_total_cost?)))
+        .collect();
+    let oracle = mean(costs.iter().map(|(_, oracle)| *oracle)).filter(|mean| *mean > 0.0)?;
+    let more = mean(costs.iter().map(|(ours, oracle)| ours - oracle))?;
+    let squares: f64 = costs.iter().map(|(a, b)| (a - b - more) * (a - b - more)).sum();
+    let count = costs.len() as f64;
+    let error = (count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt() / oracle);
+    Some((more / oracle, error))
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -198,6 +226,7 @@ fn text(report: &Report) -> String {
     let header = [
         &header[..],
         &["forecast EUR, 1st half", "actual", "error", "forecast EUR, 2nd half", "actual", "error"],
+        &["oracle's error"],
     ]
     .concat();
     let rows = report
@@ -240,9 +269,13 @@ fn row(policy: &str, seed: String, learned: &Learned) -> Vec<String> {
         policy.to_owned(),
         seed,
         format!("{:.2}", learned.total_cost),
-        learned
-            .price_of_not_knowing
-            .map_or_else(|| "–".to_owned(), |price| format!("{:+.1} %", price * 100.0)),
+        learned.price_of_not_knowing.map_or_else(
+            || "–".to_owned(),
+            |price| match learned.price_standard_error {
+                Some(error) => format!("{:+.1} ± {:.1} %", price * 100.0, error * 100.0),
+                None => format!("{:+.1} %", price * 100.0),
+            },
+        ),
         output::percent(learned.overall.time_error),
         output::percent(learned.overall.coverage),
         output::percent(learned.overall.energy_error),
@@ -252,5 +285,6 @@ fn row(policy: &str, seed: String, learned: &Learned) -> Vec<String> {
         row.push(format!("{:.2}", half.cost.actual_eur));
         row.push(output::percent(half.cost.error));
     }
+    row.push(output::percent(learned.oracle_second_half_cost_error));
     row
 }
