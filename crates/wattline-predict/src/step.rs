@@ -29,7 +29,7 @@ const CLOCK_FLOOR: f64 = 0.004;
 /// Starts of the fit: offsets of the overlap's sharpness from its prior.
 const STARTS: [f64; 3] = [-1.5, 0.0, 1.0];
 /// The fit is as good as it needs to be when a step changes less than this.
-const TOLERANCE: f64 = 1e-4;
+const TOLERANCE: f64 = 1e-3;
 
 /// Names of the unknowns' places.
 pub(crate) mod at {
