@@ -22,6 +22,10 @@ const PLAIN_VARIANCE: f64 = 4.0;
 const STEP_VARIANCE: f64 = 1.7;
 const OWN_VARIANCE: f64 = 0.65;
 const DISAGREEMENT: f64 = 0.5;
+/// Intervals are wider by so much of what the axes beyond the first are more than this share of the
+/// readings: a few readings along many axes agree with wrong formulas too.
+const THIN: f64 = 3.0;
+const NOT_THIN: f64 = 0.08;
 /// Half of 90 % of a normal distribution, in standard deviations.
 const NINETY_PER_CENT: f64 = 1.645;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to
@@ -70,6 +74,8 @@ struct Opinions {
 #[derive(Clone, Debug)]
 struct Corrections {
     scale: Scale,
+    /// The factor on variances for readings that lie thinly.
+    thin: f64,
     places: Places,
     time: Opinions,
     power: Option<Opinions>,
@@ -125,7 +131,9 @@ impl Model {
             let mut sharing: Vec<&mut Opinions> = vec![&mut time];
             sharing.extend(power.as_mut().filter(|power| power.places.is_none()));
             keep_used(&mut places, &mut sharing);
-            Corrections { scale, places, time, power }
+            let beyond = places.axes().saturating_sub(1) as f64 / readings.len() as f64;
+            let thin = 1.0 + THIN * (beyond - NOT_THIN).max(0.0);
+            Corrections { scale, thin: thin * thin, places, time, power }
         });
         Self { fit, corrections, ladder, readings: readings.len() }
     }
@@ -205,7 +213,7 @@ impl Corrections {
             let projected = own.as_ref().unwrap_or(&projected);
             opinions.at(point, projected, formula[POWER], unsure[POWER], readings)
         });
-        [time, power]
+        [time, power].map(|(mean, variance)| (mean, variance * self.thin))
     }
 }
 

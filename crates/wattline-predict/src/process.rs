@@ -92,6 +92,12 @@ impl Places {
         Self { known, roots, spectra }
     }
 
+    /// How many axes the readings differ along.
+    pub(crate) fn axes(&self) -> usize {
+        let varies = |axis: &usize| self.known.iter().any(|k| k[*axis] != self.known[0][*axis]);
+        (0..AXES).filter(varies).count()
+    }
+
     /// Forgets the spectra that none of these processes uses.
     pub(crate) fn keep_used(&mut self, processes: &mut [&mut Process]) {
         let used = |at: usize| {
