@@ -83,6 +83,15 @@ impl Allocation {
         self.0.iter().map(Share::count).sum()
     }
 
+    /// The node it is on, if it is on one.
+    #[must_use]
+    pub fn only_node(&self) -> Option<NodeId> {
+        match self.0[..] {
+            [Share { node, .. }] => Some(node),
+            _ => None,
+        }
+    }
+
     /// The shares, node by node.
     pub fn shares(&self) -> impl Iterator<Item = Share> + '_ {
         self.0.iter().copied()

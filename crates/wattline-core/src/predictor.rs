@@ -1,6 +1,6 @@
 //! What a policy may know about the future.
 
-use crate::ids::{JobId, WorkloadId};
+use crate::ids::{GpuTypeId, JobId, NodeId, WorkloadId};
 use crate::job::{Job, RestartCost, Work, WorkRate};
 use crate::placement::Configuration;
 use crate::time::Timestamp;
@@ -92,6 +92,8 @@ pub struct Measurement {
     pub workload: WorkloadId,
     /// How.
     pub configuration: Configuration,
+    /// Where, if on a single node.
+    pub node: Option<NodeId>,
     /// What the GPUs went through: samples where a model is known. Not weighted by what a sample
     /// is worth at this batch.
     pub processed: Work,
@@ -105,6 +107,39 @@ pub struct Measurement {
     /// How long the run took from its start to its first step, where this stretch is its first and
     /// the job had run before.
     pub load: Option<Seconds>,
+}
+
+/// Something about the machines that measurements show and an administrator should hear of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "finding", rename_all = "snake_case")]
+pub enum Finding {
+    /// A workload takes another time than it used to: a new driver, another container.
+    SpeedChanged {
+        /// Which.
+        workload: WorkloadId,
+        /// On which GPUs.
+        gpu_type: GpuTypeId,
+        /// The last measurement before the change.
+        since: Timestamp,
+        /// By which factor its steps take longer.
+        factor: f64,
+    },
+    /// A node on which the same takes longer than on others.
+    SlowNode {
+        /// Which.
+        node: NodeId,
+        /// By which factor.
+        factor: f64,
+        /// In how many runs that was seen.
+        runs: u32,
+    },
+    /// Measurements that cannot be believed.
+    Refused {
+        /// How many.
+        measurements: u64,
+        /// Why the last of them was.
+        last: String,
+    },
 }
 
 /// Predicts, and learns from measurements.
@@ -122,6 +157,11 @@ pub trait Predictor: Send + Sync {
 
     /// Takes in a measurement.
     fn observe(&mut self, measurement: &Measurement);
+
+    /// What the measurements so far show about the machines.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -147,6 +147,7 @@ fn measurement(dice: &mut Dice, run: u32) -> Measurement {
             batch,
             power_limit: point.limit,
         },
+        node: None,
         processed: Work(600.0 / per_sample),
         seconds: Seconds::new(600.0),
         power: reading.power.map(|power| power * if gpu_type == 0 { 1.0 } else { 0.35 }),

@@ -12,14 +12,14 @@ use crate::efficiency::NoiseScale;
 use crate::group::Group;
 use crate::model::{Curve, Expectation, Model};
 use crate::reading::{Point, Reading, Refused, within};
-use crate::store::{Drift, LastReports, Run, Stretch, look_at};
+use crate::store::{Drift, LastReports, Run, Stretch, look_at, slowness};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use wattline_core::cluster::{Cluster, GpuType};
-use wattline_core::ids::{GpuTypeId, WorkloadId};
+use wattline_core::ids::{GpuTypeId, NodeId, WorkloadId};
 use wattline_core::job::{Job, RestartCost, WorkRate};
 use wattline_core::placement::Configuration;
-use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
 use wattline_core::time::Timestamp;
 use wattline_core::units::{Seconds, Watts};
 
@@ -164,6 +164,7 @@ impl Learner {
             run: self.imported,
             at: None,
             point: reading.point,
+            node: None,
             samples: 1.0,
             seconds: reading.per_sample.get(),
             power: reading.power.map(Watts::get),
@@ -203,6 +204,7 @@ impl Learner {
             run,
             at: Some(m.at),
             point: reading.point,
+            node: m.node,
             samples: m.processed.0,
             seconds: m.seconds.get(),
             power: m.power.map(Watts::get),
@@ -223,6 +225,18 @@ impl Learner {
             let found = |(key, group): (&GroupKey, &Group)| Some((key.0, key.1, group.drift?));
             known.groups.iter().filter_map(found).collect()
         })
+    }
+
+    /// Nodes that are slower than others: by which factor, and in how many runs that was seen.
+    #[must_use]
+    pub fn slow_nodes(&self) -> Vec<(NodeId, f64, u32)> {
+        let mut longer: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
+        self.with_known(|known| known.groups.values().for_each(|g| g.store.by_node(&mut longer)));
+        let slow = |(node, longer): (NodeId, Vec<f64>)| {
+            let runs = longer.len() as u32;
+            Some((node, slowness(longer)?.exp(), runs))
+        };
+        longer.into_iter().filter_map(slow).collect()
     }
 
     /// Rises when a prediction may have changed; what was worked out at one version holds as long
@@ -424,6 +438,19 @@ impl Predictor for Learner {
         loads.push(job.restart.load.get());
         let load = median(loads).map_or(job.restart.load, Seconds::new);
         RestartCost { load, ..job.restart }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let changed = self.drifts().into_iter().map(|(workload, gpu_type, drift)| {
+            Finding::SpeedChanged { workload, gpu_type, since: drift.since, factor: drift.factor }
+        });
+        let slow = self.slow_nodes().into_iter();
+        let slow = slow.map(|(node, factor, runs)| Finding::SlowNode { node, factor, runs });
+        let refused = self.refusals.back().map(|(_, last)| Finding::Refused {
+            measurements: self.refused,
+            last: last.to_string(),
+        });
+        changed.chain(slow).chain(refused).collect()
     }
 
     fn observe(&mut self, measurement: &Measurement) {

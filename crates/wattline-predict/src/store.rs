@@ -8,6 +8,7 @@
 use crate::reading::{Point, Reading, Weighed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use wattline_core::ids::NodeId;
 use wattline_core::time::Timestamp;
 use wattline_core::units::{Seconds, Watts};
 
@@ -33,10 +34,10 @@ const ROUNDING: f64 = 512.0;
 /// A change of speed is believed when it is so large and so many standard errors out; what was
 /// measured before it is moved by it and counts so much.
 const LEAST_DRIFT: f64 = 0.06;
-const SURE_OF_DRIFT: f64 = 4.5;
-const LEAST_SCATTER: f64 = 0.02;
+const SURE_OF_DRIFT: f64 = 5.0;
+const LEAST_SCATTER: f64 = 0.03;
 /// Runs before and after that it takes to see a change.
-const LEAST_RUNS: usize = 4;
+const LEAST_RUNS: usize = 6;
 /// Of a normal distribution: the deviation by the median absolute one, and what a median is less
 /// sure than a mean.
 const NORMAL_MAD: f64 = 1.4826;
@@ -69,6 +70,7 @@ pub(crate) struct Stretch {
     /// `None`: before anything else.
     pub(crate) at: Option<Timestamp>,
     pub(crate) point: Point,
+    pub(crate) node: Option<NodeId>,
     pub(crate) samples: f64,
     pub(crate) seconds: f64,
     pub(crate) power: Option<f64>,
@@ -78,6 +80,8 @@ pub(crate) struct Stretch {
 #[derive(Clone, Debug)]
 struct Stay {
     run: Run,
+    /// One after the other, if it moved.
+    nodes: BTreeSet<NodeId>,
     last: Option<Timestamp>,
     samples: Exact,
     seconds: Exact,
@@ -88,6 +92,9 @@ struct Stay {
 impl Stay {
     fn log_time(&self) -> f64 {
         (self.seconds.get() / self.samples.get()).ln()
+    }
+    fn only_node(&self) -> Option<NodeId> {
+        self.nodes.first().filter(|_| self.nodes.len() == 1).copied()
     }
     fn log_power(&self) -> Option<f64> {
         (self.metered.0 > 0).then(|| (self.joules.get() / self.metered.get()).ln())
@@ -230,6 +237,26 @@ impl Store {
         (squares, freedom)
     }
 
+    /// By how much runs took longer than runs of the same configuration on other nodes, in
+    /// logarithms.
+    pub(crate) fn by_node(&self, found: &mut BTreeMap<NodeId, Vec<f64>>) {
+        for (_, key) in self.by_run.iter().rev().take(MOST_COMPARED) {
+            let Some(place) = self.places.get(key) else { continue };
+            let on_one: Vec<(NodeId, f64)> = place
+                .stays
+                .iter()
+                .filter_map(|s| Some((s.only_node()?, s.log_time() + moved(s, self.drift))))
+                .collect();
+            for (node, time) in &on_one {
+                let elsewhere = on_one.iter().filter(|(other, _)| other != node);
+                let mut elsewhere: Vec<f64> = elsewhere.map(|(_, time)| *time).collect();
+                if elsewhere.len() > 1 {
+                    found.entry(*node).or_default().push(time - median(&mut elsewhere));
+                }
+            }
+        }
+    }
+
     /// The change of speed that runs of the same configurations show most clearly, if any does.
     fn find_drift(&self) -> Option<Drift> {
         let several: Vec<Vec<(Timestamp, f64)>> = self
@@ -288,10 +315,28 @@ fn shift(several: &[Vec<(Timestamp, f64)>], since: Timestamp) -> Option<(f64, f6
     }
     let (n, m) = (earlier.len() as f64, later.len() as f64);
     let shift = median(&mut later);
-    let mut apart: Vec<f64> =
-        earlier.into_iter().chain(later.into_iter().map(|log| log - shift)).map(f64::abs).collect();
-    let scatter = (NORMAL_MAD * median(&mut apart)).max(LEAST_SCATTER);
-    Some((shift, NORMAL_MEDIAN * scatter * (1.0 / n + 1.0 / m).sqrt()))
+    let apart = earlier.into_iter().chain(later.into_iter().map(|log| log - shift));
+    Some((shift, scatter_of_median(apart) * (1.0 / n + 1.0 / m).sqrt()))
+}
+
+/// By how much a node is slower than others, as a logarithm, where its runs show that clearly.
+pub(crate) fn slowness(mut longer: Vec<f64>) -> Option<f64> {
+    if longer.len() < LEAST_RUNS {
+        return None;
+    }
+    let count = longer.len() as f64;
+    let by = median(&mut longer);
+    let error = scatter_of_median(longer.into_iter().map(|log| log - by)) / count.sqrt();
+    (by >= LEAST_DRIFT && by >= SURE_OF_DRIFT * error).then_some(by)
+}
+
+/// What the median of one of these would be off by, for their scatter around zero. Runs on slow
+/// nodes scatter widely and are few: the larger of the two measures of scatter counts.
+fn scatter_of_median(apart: impl Iterator<Item = f64>) -> f64 {
+    let mut apart: Vec<f64> = apart.map(|log| log.abs().min(MOST_SCATTER)).collect();
+    let squares = apart.iter().map(|log| log * log).sum::<f64>() / apart.len() as f64;
+    let by_median = NORMAL_MAD * median(&mut apart);
+    NORMAL_MEDIAN * squares.sqrt().max(by_median).max(LEAST_SCATTER)
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -305,6 +350,7 @@ impl Place {
         if self.stays.get(at).is_none_or(|stay| stay.run != stretch.run) {
             let stay = Stay {
                 run: stretch.run,
+                nodes: BTreeSet::new(),
                 last: None,
                 samples: Exact::default(),
                 seconds: Exact::default(),
@@ -314,6 +360,7 @@ impl Place {
             self.stays.insert(at, stay);
         }
         let stay = &mut self.stays[at];
+        stay.nodes.extend(stretch.node);
         stay.last = stay.last.max(stretch.at);
         stay.samples.add(stretch.samples);
         stay.seconds.add(stretch.seconds);

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
-use wattline_core::ids::{GpuTypeId, JobId, UserId, WorkloadId};
+use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 use wattline_core::placement::Configuration;
-use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 use wattline_predict::learner::Learner;
 use wattline_predict::reading::{Reading, Refused};
@@ -92,6 +92,7 @@ fn measured(
         job: JobId(id),
         workload: WorkloadId(workload),
         configuration: c,
+        node: None,
         processed: Work(600.0 / per_sample),
         seconds: Seconds::new(600.0),
         power: Some(Watts::new(power)),
@@ -172,7 +173,7 @@ proptest! {
             prop_assert_eq!(one.predict(&job, c), other.predict(&job, c));
             prop_assert_eq!(one.restart(&job), other.restart(&job));
         }
-        prop_assert_eq!(one.drifts(), other.drifts());
+        prop_assert_eq!(one.findings(), other.findings());
     }
 }
 
@@ -369,6 +370,33 @@ fn a_change_of_speed_is_noticed_and_what_came_before_fades() {
     steady(&mut learner, 1.2, 200, 20.0);
     steady(&mut learner, 1.2, 300, 30.0);
     assert_eq!(learner.drifts(), []);
+}
+
+#[test]
+fn a_slow_node_is_noticed_and_does_not_make_others_look_slow() {
+    let mut learner = Learner::new(cluster());
+    let c = configuration(FAST, 2, 1, 128, 700.0);
+    for id in 0..24_u32 {
+        let node = NodeId(id % 3);
+        let c = Configuration { gpus: 1 + id / 12, ..c };
+        let scatter = 1.0 + 0.02 * (f64::from(id * 7 % 5) - 2.0);
+        let off = if node == NodeId(1) { 1.25 } else { 1.0 } * scatter;
+        let m = of_truth(&BERT, id, 0, c, off, f64::from(id) / 10.0);
+        learner.learn(&Measurement { node: Some(node), ..m }).unwrap();
+    }
+    let slow = learner.slow_nodes();
+    let [(node, factor, runs)] = slow[..] else { panic!("{slow:?}") };
+    assert_eq!(node, NodeId(1));
+    assert!((factor - 1.25).abs() < 0.05, "{factor}");
+    assert!(runs >= 4);
+    assert_eq!(learner.findings(), [Finding::SlowNode { node, factor, runs }]);
+    // A node alone with a configuration is compared with nobody.
+    let mut alone = Learner::new(cluster());
+    for id in 0..12 {
+        let m = of_truth(&BERT, id, 0, c, 1.25, 0.0);
+        alone.learn(&Measurement { node: Some(NodeId(1)), ..m }).unwrap();
+    }
+    assert_eq!(alone.findings(), []);
 }
 
 #[test]

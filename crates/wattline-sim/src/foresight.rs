@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
-use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
 use wattline_core::units::Seconds;
 use wattline_predict::learner::Learner;
 use wattline_world::oracle::{NoisyOracle, Oracle};
@@ -130,6 +130,10 @@ impl Predictor for Learned {
         if !self.declared.0.0.is_declared(measurement.workload) {
             self.learner.observe(measurement);
         }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.learner.findings()
     }
 }
 

@@ -10,6 +10,7 @@ pub mod accuracy;
 pub mod andreas;
 pub mod describe;
 pub mod experiment;
+mod findings;
 pub mod foresight;
 pub mod instance;
 pub mod metrics;

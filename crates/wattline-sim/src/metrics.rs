@@ -136,6 +136,8 @@ pub struct Summary {
     pub events: u64,
     /// Of these, per second of wall time.
     pub events_per_s: f64,
+    /// What measurements showed about the machines, a sentence each.
+    pub findings: Vec<String>,
 
     /// How good the predictions were.
     #[serde(flatten)]
@@ -210,6 +212,7 @@ impl Summary {
             actions: 0,
             events: 0,
             events_per_s: 0.0,
+            findings: Vec::new(),
             accuracy: Accuracy::of(jobs),
         }
     }

@@ -1,6 +1,7 @@
 //! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
 
 use crate::accuracy::AtStart;
+use crate::findings;
 use crate::foresight::MEASURE_EVERY;
 use crate::instance::Instance;
 use crate::metrics::{JobOutcome, Summary};
@@ -384,6 +385,8 @@ impl Run<'_> {
             })
             .collect();
         let mut summary = Summary::new(self.policy, self.instance, &jobs, self.now, &self.world);
+        let findings = self.engine.predictor().findings();
+        summary.findings = findings.iter().map(|f| findings::tell(self.instance, f)).collect();
         summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
         summary.set_timing(&mut self.plan_seconds, wall, self.events);
         Outcome {

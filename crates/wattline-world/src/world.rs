@@ -566,6 +566,7 @@ impl World {
             job: id,
             workload: job.job.workload,
             configuration: run.placement.configuration,
+            node: run.placement.allocation.only_node(),
             processed: Work((done - before).0 / run.worth),
             seconds,
             power: Some(run.per_gpu),

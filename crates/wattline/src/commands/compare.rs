@@ -181,6 +181,9 @@ pub(crate) fn warn(outcomes: &[Outcome]) {
                 s.policy, s.budget_exceeded_s
             ));
         }
+        for finding in &s.findings {
+            output::note(&format!("{}: {}", s.policy, output::harmless(finding)));
+        }
     }
 }
 

@@ -321,6 +321,7 @@ fn measurement(
         job: JobId((at / 600.0) as u32),
         workload: WorkloadId(workload),
         configuration,
+        node: None,
         processed: Work(steps * f64::from(c.batch)),
         seconds: Seconds::new(steps * step),
         // One in twenty comes from a node without a meter.
