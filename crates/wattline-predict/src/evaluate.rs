@@ -1,6 +1,6 @@
 //! How good the model is: fit a few readings, predict the others.
 
-use crate::baseline::{Answer, Baseline};
+use crate::baseline::{Answer, Baseline, Way};
 use crate::choose::choose;
 use crate::model::{Expectation, Model};
 use crate::reading::{Point, Reading};
@@ -44,6 +44,15 @@ pub struct HeldOut {
     nearest: Answer,
 }
 
+/// What came of holding readings out.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Each of them.
+    pub held_out: Vec<HeldOut>,
+    /// The baselines that the model fell back to, for time and for power.
+    pub fallbacks: [Option<Way>; 2],
+}
+
 impl HeldOut {
     /// Relative errors of the model's time and, where measured, of its power.
     #[must_use]
@@ -57,7 +66,7 @@ impl HeldOut {
 /// Fits `count` readings that the predictor chooses and predicts the others; at least one is held
 /// out. `None` with fewer than two readings.
 #[must_use]
-pub fn hold_out(readings: &[Reading], count: usize) -> Option<Vec<HeldOut>> {
+pub fn hold_out(readings: &[Reading], count: usize) -> Option<Trial> {
     if readings.len() < 2 || count == 0 {
         return None;
     }
@@ -73,14 +82,14 @@ pub fn hold_out(readings: &[Reading], count: usize) -> Option<Vec<HeldOut>> {
         interpolated: baseline.interpolated(&reading.point),
         nearest: baseline.nearest(&reading.point),
     });
-    Some(tried.collect())
+    Some(Trial { held_out: tried.collect(), fallbacks: model.fallbacks() })
 }
 
 /// How the predictors fared in [`hold_out`]. `None` with fewer than two readings.
 #[must_use]
 pub fn evaluate(readings: &[Reading], count: usize) -> Option<Evaluation> {
-    let held_out = hold_out(readings, count)?;
-    Some(summary(&held_out, readings.len() - held_out.len()))
+    let trial = hold_out(readings, count)?;
+    Some(summary(&trial.held_out, readings.len() - trial.held_out.len()))
 }
 
 /// Errors over these readings, and how many were fitted to predict them.

@@ -5,11 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use thiserror::Error;
+use wattline_core::ids::WorkloadId;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
 use wattline_core::units::Seconds;
 use wattline_predict::learner::Learner;
+use wattline_predict::reading::Reading;
 use wattline_world::oracle::{NoisyOracle, Oracle};
 
 /// What policies may know about times and powers.
@@ -64,6 +66,17 @@ impl fmt::Display for Foresight {
 pub(crate) const MEASURE_EVERY: Seconds = Seconds::new(300.0);
 
 impl Instance {
+    /// Measurements of a workload on a GPU type that policies know of before the first job comes;
+    /// says whether the instance has such a workload and such GPUs.
+    pub fn know(&mut self, workload: &str, gpu: &str, readings: &[Reading]) -> bool {
+        let workloads: Vec<WorkloadId> = self.physics.named(workload).collect();
+        let Some(gpu_type) = self.physics.gpu_type(gpu) else { return false };
+        for id in &workloads {
+            self.known.extend(readings.iter().map(|reading| (*id, gpu_type, *reading)));
+        }
+        !workloads.is_empty()
+    }
+
     /// Whether there is anything to learn, and whether that is what policies must do.
     #[must_use]
     pub fn learns(&self) -> bool {
@@ -86,10 +99,14 @@ impl Instance {
     pub fn predictor(&self) -> Box<dyn Predictor> {
         let physics = Arc::clone(&self.physics);
         match self.foresight {
-            Foresight::Learned if self.learns() => Box::new(Learned {
-                declared: Declared(Oracle(physics)),
-                learner: Learner::new(Arc::clone(&self.cluster)),
-            }),
+            Foresight::Learned if self.learns() => {
+                let mut learner = Learner::new(Arc::clone(&self.cluster));
+                for (workload, gpu_type, reading) in &self.known {
+                    // They were checked when they were read.
+                    let _ = learner.import(*workload, *gpu_type, reading);
+                }
+                Box::new(Learned { declared: Declared(Oracle(physics)), learner })
+            }
             Foresight::Learned | Foresight::Oracle => Box::new(Oracle(physics)),
             Foresight::NoisyOracle(sigma) => {
                 Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })

@@ -6,9 +6,11 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::engine::EngineConfig;
+use wattline_core::ids::{GpuTypeId, WorkloadId};
 use wattline_core::job::{Elasticity, Job, RestartCost};
 use wattline_core::prices::Prices;
 use wattline_core::units::{Seconds, Watts};
+use wattline_predict::reading::Reading;
 use wattline_world::physics::Physics;
 use wattline_world::world::WorldConfig;
 
@@ -35,6 +37,8 @@ pub struct Instance {
     pub engine: EngineConfig,
     /// What policies may know.
     pub foresight: Foresight,
+    /// Measurements from elsewhere that a predictor starts with.
+    pub known: Vec<(WorkloadId, GpuTypeId, Reading)>,
     /// What a reader of the results should know about how this came about.
     pub notes: Vec<String>,
 }
@@ -56,6 +60,7 @@ impl Instance {
             world: WorldConfig::default(),
             engine: EngineConfig::default(),
             foresight: Foresight::default(),
+            known: Vec::new(),
             notes: Vec::new(),
         }
     }

@@ -83,6 +83,17 @@ impl Physics {
         &self.names[id.index()]
     }
 
+    /// Workloads in samples that go by this name, or by one that the catalogue takes for the same.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = WorkloadId> + 'a {
+        let meant = self.catalogue.workload(name).map(|w| &*w.name);
+        let is_it = move |own: &str| {
+            own == name
+                || (meant.is_some() && self.catalogue.workload(own).map(|w| &*w.name) == meant)
+        };
+        let sampled = self.known.iter().filter(|((sampled, _), _)| *sampled);
+        sampled.filter(move |((_, own), _)| is_it(own)).map(|(_, id)| *id)
+    }
+
     fn add(&mut self, name: &str, model: Model) -> WorkloadId {
         let id = WorkloadId(self.models.len() as u32);
         self.names.push(name.into());

@@ -1,6 +1,7 @@
 //! Where the work to simulate comes from: the arguments that `simulate`, `compare` and `bench`
 //! have in common.
 
+use crate::commands::predict::read_groups;
 use crate::failure::{Failure, Result};
 use anyhow::anyhow;
 use clap::Args;
@@ -72,6 +73,9 @@ pub(crate) struct Source {
     /// deviation) [default: as the source says; learned]
     #[arg(long, value_name = "KNOWN")]
     foresight: Option<Foresight>,
+    /// Measurements that the predictor starts with, in the columns of `wattline predict import`
+    #[arg(long, value_name = "FILE")]
+    know: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +108,21 @@ impl Source {
         }
         if let Some(budget) = self.budget {
             instance.budget = Some(Calendar::constant(budget));
+        }
+        if let Some(path) = &self.know {
+            let groups = read_groups(path)?;
+            let count: usize = groups
+                .iter()
+                .filter(|((workload, gpu), readings)| instance.know(workload, gpu, readings))
+                .map(|(_, readings)| readings.len())
+                .sum();
+            if count == 0 {
+                let file = path.display();
+                return Err(Failure::input(anyhow!(
+                    "--know {file}: none of its measurements is of a workload and a GPU type here"
+                )));
+            }
+            instance.notes.push(format!("{count} measurements known beforehand"));
         }
         if let Some(seed) = self.seed {
             instance.world.seed = seed;

@@ -455,3 +455,20 @@ fn the_predictors_speed_is_told() {
         assert!(of("p50_us") <= of("p99_us") && of("p99_us") <= of("max_us"));
     }
 }
+
+#[test]
+fn what_is_known_beforehand_makes_better_predictions() {
+    let compare = |know: &[&str]| -> f64 {
+        let args =
+            ["compare", "--scenario", "learning", "--policies", "fifo", "--no-oracle", "--json"];
+        let report: Value = serde_json::from_str(&stdout(&[&args, know].concat())).unwrap();
+        report["results"][0]["time_error_mean"].as_f64().unwrap()
+    };
+    let h200 = root().join(H200).display().to_string();
+    let (nothing, much) = (compare(&[]), compare(&["--know", &h200]));
+    assert!(much < 0.7 * nothing, "{much} instead of {nothing}");
+    let site = Site::new();
+    let other = site.file("other.csv", "bert,no-such-card,1,1,8,700,8,0.03,400\n");
+    let args = ["compare", "--scenario", "learning", "--know", &other];
+    refused(&args, &["--know", "none of its measurements"]);
+}

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use wattline_core::units::Watts;
-use wattline_predict::evaluate::{Errors, Evaluation, HeldOut, hold_out, summary};
+use wattline_predict::baseline::Way;
+use wattline_predict::evaluate::{Errors, Evaluation, HeldOut, Trial, hold_out, summary};
 use wattline_predict::noise::{self, NoiseFloor, Spread};
 use wattline_predict::reading::Reading;
 use wattline_predict::yardstick::{self, Comparison};
@@ -62,6 +63,9 @@ pub(super) struct GroupReport {
     interpolation_energy_mape: Option<f64>,
     pub(super) nearest_time_mape: f64,
     nearest_energy_mape: Option<f64>,
+    /// The baseline used instead of the model, where leaving out readings says it is better.
+    pub(super) fallback_time: Option<&'static str>,
+    pub(super) fallback_power: Option<&'static str>,
     pub(super) yardstick_fit: Option<usize>,
     pub(super) yardstick_held_out: Option<usize>,
     pub(super) yardstick_time_mape: Option<f64>,
@@ -172,6 +176,7 @@ struct Found<'a> {
     /// Its readings and those of the second pass.
     all: Vec<Reading>,
     held_out: Vec<HeldOut>,
+    fallbacks: [Option<Way>; 2],
     evaluation: Evaluation,
     compared: Option<Comparison>,
     floor: Option<NoiseFloor>,
@@ -221,12 +226,20 @@ fn check_repeats(groups: &[Group], again: &[Group], file: &Path, repeat: &Path) 
 
 fn find<'a>(group: &'a Group, again: &[Group], count: usize) -> Option<Found<'a>> {
     let (name, readings) = group;
-    let held_out = hold_out(readings, count)?;
+    let Trial { held_out, fallbacks } = hold_out(readings, count)?;
     let evaluation = summary(&held_out, readings.len() - held_out.len());
     let mut all = readings.clone();
     all.extend(again.iter().filter(|(other, _)| other == name).flat_map(|(_, again)| again));
     let floor = noise::floor(&all);
-    Some(Found { group, held_out, evaluation, compared: yardstick::compare(readings), floor, all })
+    let compared = yardstick::compare(readings);
+    Some(Found { group, held_out, fallbacks, evaluation, compared, floor, all })
+}
+
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::Lines => "lines",
+        Way::Nearest => "nearest",
+    }
 }
 
 fn of_group(found: &Found) -> GroupReport {
@@ -245,6 +258,8 @@ fn of_group(found: &Found) -> GroupReport {
         interpolation_energy_mape: e.interpolation.energy,
         nearest_time_mape: e.nearest.time,
         nearest_energy_mape: e.nearest.energy,
+        fallback_time: found.fallbacks[0].map(way),
+        fallback_power: found.fallbacks[1].map(way),
         yardstick_fit: c.map(|c| c.fitted),
         yardstick_held_out: c.map(|c| c.held_out),
         yardstick_time_mape: c.map(|c| c.yardstick.time),

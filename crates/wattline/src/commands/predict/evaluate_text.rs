@@ -18,6 +18,14 @@ fn name(workload: &str, gpu: &str) -> String {
 pub(super) fn text(report: &Report) -> String {
     let mut text = errors(report);
     text.push('\n');
+    for group in &report.groups {
+        for (what, way) in [("time", group.fallback_time), ("power", group.fallback_power)] {
+            if let Some(way) = way {
+                let name = name(&group.workload, &group.gpu);
+                text += &format!("{name}: {way} instead of the model for {what}\n");
+            }
+        }
+    }
     if report.groups.iter().any(|g| g.yardstick_fit.is_some()) {
         text += "\nThree power limits of each batch fitted, the others predicted: the published power \
                  model and ours\n";

@@ -47,10 +47,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 }
 
 /// A workload's name, a GPU type's name, and what was measured of the one on the other.
-type Group = ((Box<str>, Box<str>), Vec<Reading>);
+pub(crate) type Group = ((Box<str>, Box<str>), Vec<Reading>);
 
 /// Readings by workload and GPU type, in the order of the names.
-fn read_groups(path: &Path) -> Result<Vec<Group>> {
+pub(crate) fn read_groups(path: &Path) -> Result<Vec<Group>> {
     let file = path.display().to_string();
     let input = File::open(path)
         .with_context(|| format!("cannot open {file}; check the path and its permissions"))
