@@ -44,6 +44,8 @@ pub(crate) struct Group {
     pub(crate) formula: u64,
     /// Which look at the age of its readings was the last.
     pub(crate) look: i64,
+    /// How many runs stand behind it.
+    pub(crate) runs: u32,
     pub(crate) drift: Option<Drift>,
     /// How runs of the same configurations scatter: a sum of squares and its degrees of freedom.
     pub(crate) scatter: (f64, f64),
@@ -55,6 +57,7 @@ impl Group {
         self.look = look;
         self.drift = self.store.look(look);
         self.scatter = self.store.scatter();
+        self.runs = self.store.runs() as u32;
         let readings = self.store.readings();
         if readings.is_empty() || self.own.as_ref().is_some_and(|own| own.readings == readings) {
             return false;

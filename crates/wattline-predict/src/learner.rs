@@ -85,7 +85,6 @@ struct Kept {
     model: Model,
     /// Standard deviation of the logarithm of a run's time around its configuration's, rounded.
     scatter: f64,
-    runs: u32,
     tables: HashMap<(u32, u32, u32), Table>,
 }
 
@@ -239,13 +238,6 @@ impl Learner {
         longer.into_iter().filter_map(slow).collect()
     }
 
-    /// Rises when a prediction may have changed; what was worked out at one version holds as long
-    /// as it does.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.with_known(|known| known.version)
-    }
-
     fn check_type(&self, gpu_type: GpuTypeId) -> Result<(), Refused> {
         let known = gpu_type.index() < self.cluster.gpu_types().len();
         known.then_some(()).ok_or(Refused::UnknownGpu)
@@ -349,7 +341,6 @@ impl Known {
                         belief,
                         scatter,
                         formula: group.formula,
-                        runs: group.store.runs() as u32,
                         tables: HashMap::new(),
                     };
                     self.models.insert((key, usual), kept);
@@ -413,7 +404,8 @@ impl Predictor for Learner {
                 .tables
                 .entry((c.gpus, c.nodes, c.batch))
                 .or_insert_with(|| Table::new(&kept.model, card, &point(c), kept.scatter));
-            (table.at(c.power_limit), kept.runs)
+            let expected = table.at(c.power_limit);
+            (expected, known.groups.get(&(job.workload, c.gpu_type)).map_or(0, |group| group.runs))
         });
         let scale = self.reports.get(&job.workload).and_then(|reports| reports.noise_scale);
         let scale = scale.unwrap_or(self.usual_scale);

@@ -8,7 +8,7 @@
 //!
 //! **Invariants.** Pure: no clock, file or randomness. The same readings in any order give the same
 //! model. Predictions are positive and finite everywhere, and time never rises with the power
-//! limit. Nothing of the world is known here but what was measured.
+//! limit. Nothing of the world is known here but what was measured and what data sheets say.
 
 pub mod baseline;
 mod belief;

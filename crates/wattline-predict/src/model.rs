@@ -42,9 +42,9 @@ const POWER: usize = 1;
 pub struct Expectation {
     /// Time per sample of the global batch.
     pub per_sample: Seconds,
-    /// Nine of ten readings lie above this.
+    /// Nineteen of twenty readings lie above this.
     pub per_sample_low: Seconds,
-    /// Nine of ten readings lie below this (90 % between the two).
+    /// Nineteen of twenty readings lie below this (90 % between the two).
     pub per_sample_high: Seconds,
     /// Mean power of each GPU; `None` if power was never measured.
     pub power: Option<Watts>,

@@ -375,10 +375,11 @@ impl Place {
 
     fn merged(&self, drift: Option<Drift>, look: i64) -> Merged {
         let weight = |stay: &Stay| {
-            let Some(last) = stay.last else { return IMPORTED };
-            let looks = (look - look_at(last, 0.0)).max(0) as f64;
-            let before = drift.is_some_and(|drift| last <= drift.since);
-            0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE) * if before { BEFORE_DRIFT } else { 1.0 }
+            let fresh = stay.last.map_or(IMPORTED, |last| {
+                let looks = (look - look_at(last, 0.0)).max(0) as f64;
+                0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE)
+            });
+            fresh * if is_before(stay, drift) { BEFORE_DRIFT } else { 1.0 }
         };
         let time = |stay: &Stay| stay.log_time() + moved(stay, drift);
         let times: Vec<(f64, f64)> = self.stays.iter().map(|s| (time(s), weight(s))).collect();
@@ -394,12 +395,14 @@ impl Place {
     }
 }
 
-/// What a run from before a change of speed is moved by.
+/// Whether a run is from before a change of speed; what came from a file always is.
+fn is_before(stay: &Stay, drift: Option<Drift>) -> bool {
+    drift.is_some_and(|drift| stay.last.is_none_or(|last| last <= drift.since))
+}
+
+/// What a run is moved by for being from before a change of speed.
 fn moved(stay: &Stay, drift: Option<Drift>) -> f64 {
-    match drift {
-        Some(drift) if stay.last.is_none_or(|last| last <= drift.since) => drift.factor.ln(),
-        _ => 0.0,
-    }
+    drift.filter(|_| is_before(stay, drift)).map_or(0.0, |drift| drift.factor.ln())
 }
 
 impl Merged {

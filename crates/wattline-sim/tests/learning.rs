@@ -62,9 +62,10 @@ fn a_cluster_that_knows_nothing_learns() {
         assert_eq!(outcome.summary.finished, 200);
         let parts = Check::of_parts(&outcome.jobs, 10);
         let (first, last) = (parts[0].time_error.unwrap(), parts[9].time_error.unwrap());
+        // Noise alone makes an error of 4 %.
         assert!(last < 0.3 * first, "{first} {last}");
-        assert!(last < 0.25, "{last}");
-        assert!(a.time_coverage_90.unwrap() > 0.6, "{a:?}");
+        assert!(last < 0.08, "{last}");
+        assert!((0.84..0.97).contains(&a.time_coverage_90.unwrap()), "{a:?}");
         assert_eq!(a.forecasts, 200);
         let oracle = a.oracle_total_cost.unwrap();
         let price = a.price_of_not_knowing.unwrap();
@@ -128,4 +129,30 @@ fn jobs_list_the_shapes_that_can_run_them_only_where_some_cannot() {
         }
         assert!(listed > 0 && listed < instance.jobs.len(), "{elasticity}: {listed}");
     }
+}
+
+/// ANDREAS states 13 %. In the order of submission no later job overtakes, so that all of the error
+/// is the predictor's and each run's luck.
+#[test]
+fn costs_are_forecast_within_13_per_cent_once_something_is_known() {
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| (), record: false, forecast: true };
+    for seed in 21..24 {
+        let text = LEARNING.replace("seed = 11", &format!("seed = {seed}"));
+        assert_ne!(text, LEARNING);
+        let outcomes =
+            experiment::compare(&instance(&text), &["fifo".to_owned()], &watch, false).unwrap();
+        let error = outcomes[0].summary.accuracy.cost_error_second_half.unwrap();
+        assert!(error < 0.13, "seed {seed}: {error}");
+    }
+}
+
+/// A node on which everything takes longer is found, and nothing else is.
+#[test]
+fn slow_nodes_are_told() {
+    let text =
+        LEARNING.replace("[world]", "[world]\nstraggler_share = 0.2\nstraggler_slowdown = 1.4");
+    let findings = run(&instance(&text), "fifo").summary.findings;
+    assert!(!findings.is_empty());
+    assert!(findings.iter().all(|f| f.contains("than on other nodes")), "{findings:?}");
+    assert_eq!(run(&instance(LEARNING), "fifo").summary.findings, [""; 0]);
 }

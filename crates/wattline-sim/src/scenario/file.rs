@@ -472,6 +472,10 @@ impl Scenario {
         for (field, share) in shares {
             within(field, share, 1e-9, 1e9, POSITIVE)?;
         }
+        for gpu in &self.gpu {
+            let tflops = gpu.tflops.unwrap_or(1.0);
+            within("gpu.tflops", tflops, 1e-3, 1e6, "a number from 0.001 to 1000000")?;
+        }
         within("jobs.gpus", jobs.gpus.len() as f64, 1.0, 1e3, "at least one entry")?;
         within("jobs.weights", jobs.weights.len() as f64, 1.0, 1e3, "at least one entry")?;
         for g in &jobs.gpus {

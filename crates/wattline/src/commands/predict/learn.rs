@@ -78,7 +78,7 @@ struct Learned {
     price_standard_error: Option<f64>,
     /// What forecasts for the second half are off by where every configuration is known: nobody
     /// knows which jobs are still to come.
-    oracle_second_half_cost_error: Option<f64>,
+    oracle_cost_error_second_half: Option<f64>,
     /// Over all jobs.
     overall: Check,
     first_half: Check,
@@ -97,7 +97,7 @@ impl Learned {
             oracle_total_cost: summary.accuracy.oracle_total_cost,
             price_of_not_knowing: summary.accuracy.price_of_not_knowing,
             price_standard_error: None,
-            oracle_second_half_cost_error: summary.accuracy.oracle_cost_error_second_half,
+            oracle_cost_error_second_half: summary.accuracy.oracle_cost_error_second_half,
             overall: Check::of(jobs),
             first_half: halves[0],
             second_half: halves[1],
@@ -120,8 +120,8 @@ impl Learned {
             oracle_total_cost: mean(runs().filter_map(|r| r.oracle_total_cost)),
             price_of_not_knowing: price.map(|(price, _)| price),
             price_standard_error: price.and_then(|(_, error)| error),
-            oracle_second_half_cost_error: mean(
-                runs().filter_map(|r| r.oracle_second_half_cost_error),
+            oracle_cost_error_second_half: mean(
+                runs().filter_map(|r| r.oracle_cost_error_second_half),
             ),
             overall: check(&|r| r.overall),
             first_half: check(&|r| r.first_half),
@@ -285,6 +285,6 @@ fn row(policy: &str, seed: String, learned: &Learned) -> Vec<String> {
         row.push(format!("{:.2}", half.cost.actual_eur));
         row.push(output::percent(half.cost.error));
     }
-    row.push(output::percent(learned.oracle_second_half_cost_error));
+    row.push(output::percent(learned.oracle_cost_error_second_half));
     row
 }
