@@ -25,7 +25,7 @@ const DISAGREEMENT: f64 = 0.5;
 /// Intervals are wider by so much of what the axes beyond the first are more than this share of the
 /// readings: a few readings along many axes agree with wrong formulas too.
 const THIN: f64 = 3.0;
-const NOT_THIN: f64 = 0.08;
+const NOT_THIN: f64 = 0.09;
 /// Half of 90 % of a normal distribution, in standard deviations.
 const NINETY_PER_CENT: f64 = 1.645;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to

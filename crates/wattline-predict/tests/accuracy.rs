@@ -116,18 +116,33 @@ fn holds_if_there(name: &str, count: usize, bounds: &Bounds) {
 }
 
 /// Ours, always there.
-fn h200() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/measurements/h200.csv")
+fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/measurements").join(name)
 }
 
 #[test]
 fn h200_from_3_points() {
-    holds(&h200(), 3, &Bounds { time: 0.08, power: None, energy: Some(0.08) });
+    holds(&own("h200.csv"), 3, &Bounds { time: 0.08, power: None, energy: Some(0.08) });
 }
 
 #[test]
 fn h200_from_4_points() {
-    holds(&h200(), 4, &Bounds { time: 0.06, power: None, energy: Some(0.06) });
+    holds(&own("h200.csv"), 4, &Bounds { time: 0.06, power: None, energy: Some(0.06) });
+}
+
+/// Seven workloads that were measured after everything here had been settled. The intervals are too
+/// narrow for them (0.74 instead of 0.90): hosts keep no steady pace, and small batches show it.
+#[test]
+fn workloads_that_nothing_was_tuned_on_from_4_points() {
+    let all: Vec<Evaluation> =
+        read(&own("h200-more.csv")).iter().filter_map(|g| evaluate(g, 4)).collect();
+    let of = |errors: fn(&Evaluation) -> f64| all.iter().map(errors).collect::<Vec<f64>>();
+    let (time, energy) = (of(|e| e.model.time), of(|e| e.model.energy.unwrap()));
+    assert_eq!(all.len(), 7);
+    assert!(median(&time).unwrap() < 0.06, "{time:?}");
+    assert!(median(&energy).unwrap() < 0.06, "{energy:?}");
+    assert!(mean(&time) < 0.6 * mean(&of(|e| e.interpolation.time)));
+    assert!(mean(&time) < 0.25 * mean(&of(|e| e.nearest.time)));
 }
 
 #[test]
