@@ -39,7 +39,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "andreas",
         about: "the ANDREAS authors' randomised greedy: plans all jobs anew each time, preemptive",
-        options: "+greedy (no search), +rounds=N (random plans tried), +seed=N, +sleep=DURATION",
+        options: "+greedy (no search), +rounds=N (random plans tried), +improve (the best of them), +seed=N, +sleep=DURATION",
     },
 ];
 
@@ -130,6 +130,7 @@ fn andreas_option(options: &mut AndreasOptions, text: &str) -> Option<()> {
             let rounds = rounds.parse().ok();
             options.rounds = rounds.filter(|n| (1..=andreas::MOST_ROUNDS).contains(n))?;
         }
+        ("improve", "") => options.improve = true,
         ("seed", seed) => options.seed = seed.parse().ok()?,
         ("sleep", after) => options.sleep_after = Some(after.parse().ok()?),
         _ => return None,
@@ -157,7 +158,7 @@ mod tests {
         assert!(policy("edf+backfill=20+sleep=10min").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
-        assert!(policy("andreas+rounds=50+seed=7+sleep=5min").is_ok());
+        assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Jobs are taken by falling pressure, each in the cheapest configuration that meets its deadline,
 //! else in the fastest, and what does not fit is postponed. Many such plans with a disturbed order
-//! are compared by a proxy of their cost, and the best of them improved. The method's weaknesses
+//! are compared by a proxy of their cost; the best of them can be improved. The method's weaknesses
 //! are kept as they were published: it looks no further than to the first completion, late jobs
 //! take the fastest configuration, however inefficient, and restarts count nothing.
 //!
@@ -37,6 +37,8 @@ pub(crate) const MOST_ROUNDS: usize = 1_000_000;
 pub(crate) struct AndreasOptions {
     /// Random plans tried; 0: the greedy plan alone.
     pub(crate) rounds: usize,
+    /// Local search and path relinking over the best plans: lower by the proxy, dearer in truth.
+    pub(crate) improve: bool,
     /// Of everything random.
     pub(crate) seed: u64,
     /// Nodes that were idle for so long go to sleep. `None`: nodes stay up.
@@ -46,7 +48,7 @@ pub(crate) struct AndreasOptions {
 impl Default for AndreasOptions {
     /// As many rounds as the authors' optimizer has.
     fn default() -> Self {
-        Self { rounds: 1000, seed: 1010, sleep_after: None }
+        Self { rounds: 1000, improve: false, seed: 1010, sleep_after: None }
     }
 }
 
@@ -70,7 +72,7 @@ impl Policy for Andreas {
         let order = problem.order();
         let solution = match self.options.rounds {
             0 => search::greedy(&problem, &order),
-            rounds => search::search(&problem, &order, rounds, self.options.seed),
+            _ => search::search(&problem, &order, &self.options),
         };
         let mut placements = settle::settle(&problem, &solution);
         if solution.placed.is_empty()

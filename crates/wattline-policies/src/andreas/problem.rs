@@ -1,8 +1,8 @@
 //! What is to be planned, in dense numbers: every job that may be planned with the ways it can
 //! run, and the nodes sorted into classes of which one is as good as another.
 //!
-//! Nothing here depends on where jobs are planned at present, nor on which idle nodes the plan
-//! before let sleep. So planning again at the same instant leads to the same plan.
+//! Nothing here depends on where jobs are planned at present, nor on which nodes sleep, but for
+//! the order of nodes that are alike. So planning again at the same instant leads to the same plan.
 
 use crate::placing::{Choice, choices_after};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::mask_of;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::state::{Resident, Target};
+use wattline_core::state::Resident;
 use wattline_core::units::{Seconds, Watts};
 
 /// How much worse than running a postponed job's worst lateness counts.
@@ -98,23 +98,19 @@ impl<'v, 'a> Problem<'v, 'a> {
     fn sort_nodes(&mut self) {
         let view = self.view;
         let cluster = view.state.cluster();
-        let mut order: Vec<NodeId> = cluster.node_ids().collect();
-        order.sort_by_key(|id| view.state.node(*id).power != NodePower::Up);
         for gpu_type in cluster.gpu_type_ids() {
             let first = self.classes.len();
-            let mut keys: Vec<(&Node, bool, Occupancy)> = Vec::new();
-            for &id in order.iter().filter(|id| cluster.node(**id).gpu_type == gpu_type) {
+            let mut keys: Vec<(&Node, Occupancy)> = Vec::new();
+            for id in cluster.node_ids().filter(|id| cluster.node(*id).gpu_type == gpu_type) {
                 if view.state.node(id).power == NodePower::Down {
                     self.base += cluster.most_power(id).get();
                     continue;
                 }
-                // Only where watts count does it matter that a node must be woken first.
-                let up = view.budget.is_none() || view.state.node(id).power == NodePower::Up;
-                let key = (cluster.node(id), up, self.fixed(id));
+                let key = (cluster.node(id), self.fixed(id));
                 let at = keys.iter().position(|other| alike(*other, key)).unwrap_or(keys.len());
                 if at == keys.len() {
                     keys.push(key);
-                    self.classes.push(class(view, id, key.2));
+                    self.classes.push(class(view, id, key.1));
                 }
                 let class = &mut self.classes[first + at];
                 class.nodes.push(id);
@@ -122,6 +118,9 @@ impl<'v, 'a> Problem<'v, 'a> {
                 self.class_of[id.index()] = Some(first + at);
             }
             self.of_type.push(first..self.classes.len());
+        }
+        for class in &mut self.classes {
+            class.nodes.sort_by_key(|id| view.state.node(*id).power != NodePower::Up);
         }
     }
 
@@ -183,10 +182,18 @@ fn items(view: &ClusterView<'_>) -> Vec<Item> {
     items
 }
 
-fn alike(a: (&Node, bool, Occupancy), b: (&Node, bool, Occupancy)) -> bool {
+/// Committed power of a node that holds this: asleep if that is nothing, and otherwise as if it
+/// had to be woken first. That some nodes are up already is left out of account, because it changes
+/// while a plan is carried out.
+pub(super) fn committed_if(view: &ClusterView<'_>, id: NodeId, held: Occupancy) -> Watts {
+    let power = if held.busy > 0 { NodePower::Booting } else { NodePower::Asleep };
+    power::committed(view.state.cluster(), id, power, held)
+}
+
+fn alike(a: (&Node, Occupancy), b: (&Node, Occupancy)) -> bool {
     let same_node = a.0.gpus == b.0.gpus && a.0.draw == b.0.draw;
     let same_watts = a.0.sleep == b.0.sleep && a.0.boot == b.0.boot;
-    same_node && same_watts && a.1 == b.1 && a.2 == b.2
+    same_node && same_watts && a.1 == b.1
 }
 
 fn class(view: &ClusterView<'_>, id: NodeId, fixed: Occupancy) -> Class {
@@ -197,9 +204,7 @@ fn class(view: &ClusterView<'_>, id: NodeId, fixed: Occupancy) -> Class {
     let by_free = |of: &dyn Fn(u32) -> Watts| (0..=gpus).map(|free| of(free).get()).collect();
     let committed = |free: u32| {
         let placed = (gpus - fixed.busy).saturating_sub(free);
-        let held = fixed.with(placed, default);
-        let target = if held.busy > 0 { Target::Up } else { Target::Asleep };
-        power::committed(cluster, id, view.state.node(id).power_under(target), held)
+        committed_if(view, id, fixed.with(placed, default))
     };
     let billed = |free: u32| match &node.draw {
         _ if free == gpus => Watts::ZERO,

@@ -1,6 +1,7 @@
 //! The randomised greedy: one plan by falling pressure, many more with the order and the choices
 //! disturbed, the best of them kept as an elite and improved.
 
+use super::AndreasOptions;
 use super::cost::proxy;
 use super::problem::{Item, Problem};
 use super::space::Space;
@@ -39,18 +40,17 @@ pub(super) fn greedy(problem: &Problem<'_, '_>, order: &[usize]) -> Solution {
     search.solution()
 }
 
-/// The best plan that so many random rounds, and improving their best, come to.
+/// The best plan that so many random rounds come to, and, if asked for, improving the elite.
 pub(super) fn search(
     problem: &Problem<'_, '_>,
     order: &[usize],
-    rounds: usize,
-    seed: u64,
+    options: &AndreasOptions,
 ) -> Solution {
     let mut elite = vec![greedy(problem, order)];
     let ways: usize = problem.items.iter().map(|item| item.ways.len()).sum();
     let nodes: usize = problem.classes.iter().map(|class| class.nodes.len()).sum();
-    let rounds = rounds.min(nodes.saturating_mul(ways));
-    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let rounds = options.rounds.min(nodes.saturating_mul(ways));
+    let mut random = Pcg64Mcg::seed_from_u64(options.seed);
     let mut search = Search::new(problem);
     let mut disturbed = order.to_vec();
     for _ in 0..rounds {
@@ -61,9 +61,11 @@ pub(super) fn search(
         search.construct(&mut disturbed, Some(&mut random));
         search.offer(&mut elite);
     }
-    search.tries = 0;
-    search.improve(&mut elite);
-    search.relink(&mut elite);
+    if options.improve {
+        search.tries = 0;
+        search.improve(&mut elite);
+        search.relink(&mut elite);
+    }
     elite.swap_remove(0)
 }
 

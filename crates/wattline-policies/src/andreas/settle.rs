@@ -4,7 +4,7 @@
 //! their GPUs wherever that costs nothing.
 
 use super::cost::proxy;
-use super::problem::{Class, Problem};
+use super::problem::{Class, Problem, committed_if};
 use super::search::{Placed, Solution};
 use super::space::{Part, Space};
 use crate::placing::{Choice, lowest};
@@ -12,8 +12,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Placement, Share};
-use wattline_core::power;
-use wattline_core::state::Target;
 
 /// Equal but for rounding.
 const ROUNDING: f64 = 1e-9;
@@ -241,13 +239,11 @@ pub(super) fn at_any_limit(
 
 /// Whether the budget carries the choice there, with all idle nodes asleep.
 fn carries(problem: &Problem<'_, '_>, place: &Allocation, choice: &Choice) -> bool {
-    let state = problem.view.state;
     let rise = |share: Share| {
         let held = problem.fixed(share.node).with(share.count(), choice.limit);
-        let power = state.node(share.node).power_under(Target::Up);
         let class = problem.class_of[share.node.index()].map(|at| &problem.classes[at]);
         let before = class.map_or(0.0, |class| class.committed[class.free as usize]);
-        power::committed(state.cluster(), share.node, power, held).get() - before
+        committed_if(problem.view, share.node, held).get() - before
     };
     problem.base + place.shares().map(rise).sum::<f64>() <= problem.budget
 }
