@@ -33,11 +33,7 @@ fn free_masks(problem: &Problem<'_, '_>) -> Vec<u64> {
 }
 
 /// Where the job of an item is planned now, if in that shape and batch.
-fn present<'v>(
-    problem: &Problem<'v, '_>,
-    item: usize,
-    choice: &Choice,
-) -> Option<&'v Placement> {
+fn present<'v>(problem: &Problem<'v, '_>, item: usize, choice: &Choice) -> Option<&'v Placement> {
     let placement = problem.view.state.job(problem.items[item].id).planned.as_ref()?;
     let configuration = &placement.configuration;
     let same = configuration.shape() == choice.shape && configuration.batch == choice.batch;
