@@ -164,21 +164,18 @@ fn say_nodes(
     for id in cluster.node_ids() {
         let node = view.state.node(id);
         let mut target = (node.target, node.reason);
-        if node.power == NodePower::Down {
-        } else if held[id.index()].busy > 0 {
-            if node.target == Target::Asleep {
-                target = (Target::Up, Reason::NodeNeeded);
+        let lost = node.power == NodePower::Down;
+        match (node.target, held[id.index()].busy) {
+            (Target::Asleep, 1..) if !lost => target = (Target::Up, Reason::NodeNeeded),
+            (Target::Up, 0) if !lost => {
+                let idle_since = if node.planned.is_empty() { node.idle_since } else { view.now };
+                match sleep_after.map(|after| idle_since + after) {
+                    Some(at) if at <= view.now => target = (Target::Asleep, Reason::NodeIdle),
+                    Some(at) => plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at))),
+                    None => {}
+                }
             }
-        } else if let Some(after) = sleep_after
-            && node.target == Target::Up
-        {
-            let since = if node.planned.is_empty() { node.idle_since } else { view.now };
-            let at = since + after;
-            if at <= view.now {
-                target = (Target::Asleep, Reason::NodeIdle);
-            } else {
-                plan.revisit = Some(plan.revisit.map_or(at, |other| other.min(at)));
-            }
+            _ => {}
         }
         targets.push(target);
     }

@@ -25,7 +25,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Placemen
     let settler = Settler { problem, free: free_masks(problem), space: Space::empty(problem) };
     let again = Settler { problem, free: settler.free.clone(), space: settler.space.clone() };
     let stayed = settler.stay(solution);
-    stayed.unwrap_or_else(|| again.as_placed(&solution.placed))
+    stayed.unwrap_or_else(|| again.pack_anew(&solution.placed))
 }
 
 fn free_masks(problem: &Problem<'_, '_>) -> Vec<u64> {
@@ -109,7 +109,7 @@ impl Settler<'_, '_, '_> {
 
     /// Packed as the search packed them; of nodes that are alike each job gets the one it is on,
     /// as far as that goes.
-    fn as_placed(mut self, placed: &[Placed]) -> Placements {
+    fn pack_anew(mut self, placed: &[Placed]) -> Placements {
         let mut parts: Vec<(Placed, NodeId, u32)> = Vec::new();
         for p in placed {
             let choice = *self.choice(*p);
