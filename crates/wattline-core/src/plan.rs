@@ -37,6 +37,8 @@ pub enum Reason {
         /// To whom.
         to: JobId,
     },
+    /// Waits: the whole cluster was planned anew, and jobs under more pressure took its room.
+    Postponed,
     /// Its power limit was lowered to keep the budget.
     LimitLowered,
     /// Its power limit was raised again.
@@ -70,6 +72,7 @@ impl fmt::Display for Reason {
             Self::Backfilled => write!(f, "started early, delays nobody"),
             Self::NeverFits => write!(f, "waits: no shape it may take exists on this cluster"),
             Self::GaveWay { to } => write!(f, "gave way to {to}, which has had less service"),
+            Self::Postponed => write!(f, "waits: jobs under more pressure took its room"),
             Self::LimitLowered => write!(f, "power limit lowered to keep the budget"),
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),

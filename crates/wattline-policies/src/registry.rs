@@ -3,6 +3,7 @@
 //! A policy is written `name` or `name+option+option=value`, for example `edf+backfill` or
 //! `tiresias+queues=3600/36000`.
 
+use crate::andreas::{self, AndreasOptions};
 use crate::list::ListOptions;
 use crate::tiresias::{self, TiresiasOptions};
 use thiserror::Error;
@@ -34,6 +35,11 @@ pub const POLICIES: &[Entry] = &[
         name: "tiresias",
         about: "least attained GPU-time first, in discretised queues, preemptive",
         options: "+queues=SECONDS/SECONDS/… (GPU-seconds at which a job sinks a queue)",
+    },
+    Entry {
+        name: "andreas",
+        about: "the ANDREAS authors' randomised greedy: plans all jobs anew each time, preemptive",
+        options: "+greedy (no search), +rounds=N (random plans tried), +improve (the best of them), +seed=N, +sleep=DURATION",
     },
 ];
 
@@ -87,6 +93,13 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
         }
         return Ok(tiresias::tiresias(options));
     }
+    if entry.name == "andreas" {
+        let mut options = AndreasOptions::default();
+        for option in parts {
+            andreas_option(&mut options, option).ok_or_else(|| wrong(option))?;
+        }
+        return Ok(andreas::andreas(options));
+    }
     let mut options = ListOptions::default();
     for option in parts {
         match option.split_once('=').unwrap_or((option, "")) {
@@ -109,6 +122,22 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
     })
 }
 
+/// Takes in one option; `None`: there is no such option, or not with that value.
+fn andreas_option(options: &mut AndreasOptions, text: &str) -> Option<()> {
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("greedy", "") => options.rounds = 0,
+        ("rounds", rounds) => {
+            let rounds = rounds.parse().ok();
+            options.rounds = rounds.filter(|n| (1..=andreas::MOST_ROUNDS).contains(n))?;
+        }
+        ("improve", "") => options.improve = true,
+        ("seed", seed) => options.seed = seed.parse().ok()?,
+        ("sleep", after) => options.sleep_after = Some(after.parse().ok()?),
+        _ => return None,
+    }
+    Some(())
+}
+
 /// Rising, positive, few enough.
 fn thresholds(text: &str) -> Option<Vec<f64>> {
     let values: Vec<f64> = text.split('/').map(|t| t.parse().ok()).collect::<Option<_>>()?;
@@ -128,16 +157,20 @@ mod tests {
         }
         assert!(policy("edf+backfill=20+sleep=10min").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
+        assert!(policy("andreas+greedy").is_ok());
+        assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
     }
 
     #[test]
     fn says_what_there_is() {
         let message = |spec| policy(spec).err().unwrap().to_string();
-        assert!(message("sjf").contains("known are fifo, edf, priority, tiresias"));
+        assert!(message("sjf").contains("known are fifo, edf, priority, tiresias, andreas"));
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
         assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));
         assert!(message("tiresias+queues=10/5").contains("+queues="));
+        assert!(message("andreas+rounds=0").contains("+rounds=N"));
+        assert!(message("andreas+seed=x").contains("+seed=N"));
         assert!(message("").contains("unknown policy ''"));
     }
 }

@@ -247,6 +247,8 @@ impl Tiresias {
                 batch: job.job.batch.requested,
                 limit: view.state.cluster().gpu_type(shape.gpu_type).default_limit,
                 time: Seconds::ZERO,
+                power: view.state.cluster().gpu_type(shape.gpu_type).busy,
+                late: false,
                 reason: Reason::AsRequested,
             })
             .collect()

@@ -20,6 +20,9 @@ const POLICIES: &[&str] = &[
     "edf+sleep=5min",
     "priority+backfill+sleep=1min",
     "tiresias+queues=600/6000/60000",
+    "andreas+greedy",
+    "andreas+rounds=30",
+    "andreas+rounds=10+improve+sleep=2min",
 ];
 
 #[derive(Clone, Debug)]

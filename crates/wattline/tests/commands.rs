@@ -78,7 +78,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
         without_timing(value).to_string()
     };
     let told = |threads, seed| {
-        let policies = "fifo,edf,priority,tiresias,edf+backfill";
+        let policies = "fifo,edf,priority,tiresias,edf+backfill,andreas+rounds=50";
         with("bursts", policies, "--foresight=oracle", threads, seed)
     };
     let learned =
@@ -95,7 +95,8 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 /// A budget of 60 % of the peak: every policy keeps it and finishes every job.
 #[test]
 fn every_policy_keeps_a_budget_of_sixty_per_cent() {
-    let policies = "fifo,edf,priority,tiresias,fifo+backfill,edf+backfill,edf+sleep=10min";
+    let policies = "fifo,edf,priority,tiresias,fifo+backfill,edf+backfill,edf+sleep=10min,\
+                    andreas+greedy,andreas+rounds=50";
     for seed in ["1", "2", "3"] {
         let value = json(&[
             "compare",
@@ -340,7 +341,7 @@ fn a_calendar_of_budgets_is_kept_at_every_instant() {
 #[test]
 fn the_small_commands() {
     assert!(stdout(&["policies"]).contains("tiresias"));
-    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 4);
+    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 5);
     assert!(stdout(&["config", "list"]).contains("capped-60"));
     assert!(stdout(&["config", "check", "demo"]).contains("good"));
     let shown = stdout(&["config", "show", "demo"]);

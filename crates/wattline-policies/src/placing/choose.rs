@@ -15,6 +15,10 @@ pub(crate) struct Choice {
     pub(crate) limit: Watts,
     /// Predicted time to the job's end.
     pub(crate) time: Seconds,
+    /// Predicted power of each of its GPUs.
+    pub(crate) power: Watts,
+    /// It does not meet the job's deadline.
+    pub(crate) late: bool,
     pub(crate) reason: Reason,
 }
 
@@ -38,6 +42,16 @@ const SURE_OF_DEADLINE: f64 = 0.8;
 /// First the configurations that meet the deadline, by rising energy cost; then the others, by
 /// rising time. All at the card's default limit and with the batch that was asked for.
 pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choice>) {
+    choices_after(view, job, job.load_time(view.predictor), out);
+}
+
+/// The same, where a start costs `load` before work goes on.
+pub(crate) fn choices_after(
+    view: &ClusterView<'_>,
+    job: &JobState,
+    load: Seconds,
+    out: &mut Vec<Choice>,
+) {
     out.clear();
     let cluster = view.state.cluster();
     let menu = view.state.menu(job.menu);
@@ -46,7 +60,7 @@ pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choi
         let configuration = cluster.plain_configuration(&job.job, shape);
         let Configuration { batch, power_limit: limit, .. } = configuration;
         let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
-        let time = job.remaining(view.now) / prediction.rate + job.load_time(view.predictor);
+        let time = job.remaining(view.now) / prediction.rate + load;
         // Where times are known for sure this is the time itself.
         let surely = time * prediction.time_quantile(SURE_OF_DEADLINE);
         let late = job.job.deadline.is_some_and(|deadline| view.now + surely > deadline);
@@ -60,7 +74,8 @@ pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choi
             (_, false) => Reason::CheapestInTime,
             (_, true) => Reason::FastestWhenLate,
         };
-        keyed.push((late, key, Choice { shape, batch, limit, time, reason }));
+        let power = prediction.power;
+        keyed.push((late, key, Choice { shape, batch, limit, time, power, late, reason }));
     }
     keyed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     out.extend(keyed.into_iter().map(|(_, _, choice)| choice));

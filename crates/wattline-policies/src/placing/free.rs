@@ -199,7 +199,7 @@ impl FreeGpus {
 }
 
 /// The lowest `count` bits that are set.
-fn lowest(mask: u64, count: u32) -> u64 {
+pub(crate) fn lowest(mask: u64, count: u32) -> u64 {
     let mut left = mask;
     for _ in 0..count {
         left &= left.wrapping_sub(1);

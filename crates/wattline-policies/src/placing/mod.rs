@@ -6,7 +6,7 @@ mod free;
 mod last_resort;
 mod node_set;
 
-pub(crate) use choose::{Choice, choices};
+pub(crate) use choose::{Choice, choices, choices_after};
 pub(crate) use draft::Draft;
-pub(crate) use free::FreeGpus;
+pub(crate) use free::{FreeGpus, lowest};
 pub(crate) use last_resort::{raise_limits, start_at_any_limit};

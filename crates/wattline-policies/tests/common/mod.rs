@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 9] = [
+pub(crate) const SPECS: [&str; 12] = [
     "fifo",
     "edf",
     "priority",
@@ -35,6 +35,9 @@ pub(crate) const SPECS: [&str; 9] = [
     "priority+backfill+sleep=2min",
     "tiresias",
     "tiresias+queues=100/1000/5000",
+    "andreas+greedy",
+    "andreas+rounds=20",
+    "andreas+rounds=5+improve+seed=3+sleep=2min",
 ];
 
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as
