@@ -52,11 +52,12 @@ impl Settler<'_, '_, '_> {
         &self.problem.items[p.item].ways[p.way]
     }
 
-    /// A node of the class with so many GPUs free.
-    fn node(&self, part: Part) -> NodeId {
+    /// A node of the class with so many GPUs free. There is one, because space and masks count the
+    /// same nodes; were there none, the checker would refuse the plan.
+    fn node(&self, part: Part) -> Option<NodeId> {
         let class: &Class = &self.problem.classes[part.class];
         let fits = |id: &&NodeId| self.free[id.index()].count_ones() == part.free;
-        *class.nodes.iter().find(fits).expect("space and masks count the same nodes")
+        class.nodes.iter().find(fits).copied()
     }
 
     fn take(&mut self, p: Placed, class: usize, share: Share) {
@@ -93,7 +94,7 @@ impl Settler<'_, '_, '_> {
             let fit = self.space.fit_anyhow(self.problem, choice.shape)?;
             let mut allocation = Allocation::default().0;
             for part in fit.parts() {
-                let node = self.node(*part);
+                let node = self.node(*part)?;
                 let mask = lowest(self.free[node.index()], part.gpus);
                 let share = Share { node, mask };
                 self.take(p, part.class, share);
@@ -115,7 +116,7 @@ impl Settler<'_, '_, '_> {
             let choice = *self.choice(*p);
             let fit = self.space.fit(self.problem, choice.shape);
             for part in fit.iter().flat_map(|fit| fit.parts()) {
-                let node = self.node(*part);
+                let Some(node) = self.node(*part) else { continue };
                 let mask = lowest(self.free[node.index()], part.gpus);
                 self.take(*p, part.class, Share { node, mask });
                 parts.push((*p, node, part.gpus));
@@ -216,7 +217,7 @@ pub(super) fn at_any_limit(
                     let node = nodes
                         .iter()
                         .find(|node| shares.iter().all(|share: &Share| share.node != **node));
-                    let node = *node.expect("the fit counted the nodes");
+                    let Some(node) = node.copied() else { continue };
                     shares.push(Share { node, mask: lowest(free[node.index()], part.gpus) });
                 }
                 places.push(Allocation::over(shares));
