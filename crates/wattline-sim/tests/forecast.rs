@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::instance;
+use common::{POLICIES, instance};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -12,18 +12,6 @@ use wattline_sim::foresight::Foresight;
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::JobOutcome;
 use wattline_sim::simulation::{Outcome, Watch, simulate};
-
-const POLICIES: &[&str] = &[
-    "fifo",
-    "edf",
-    "priority",
-    "tiresias",
-    "fifo+backfill=10",
-    "edf+backfill",
-    "edf+sleep=5min",
-    "priority+backfill+sleep=1min",
-    "tiresias+queues=600/6000/60000",
-];
 
 #[derive(Clone, Debug)]
 struct Draw {

@@ -3,27 +3,13 @@
 
 mod common;
 
-use common::{instance, run};
+use common::{POLICIES, instance, run};
 use proptest::prelude::*;
 use wattline_core::placement::Configuration;
 use wattline_core::units::{Joules, Seconds};
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::JobOutcome;
 use wattline_world::world::LogEntry;
-
-const POLICIES: &[&str] = &[
-    "fifo",
-    "edf",
-    "priority",
-    "tiresias",
-    "fifo+backfill=10",
-    "edf+sleep=5min",
-    "priority+backfill+sleep=1min",
-    "tiresias+queues=600/6000/60000",
-    "andreas+greedy",
-    "andreas+rounds=30",
-    "andreas+rounds=10+improve+sleep=2min",
-];
 
 #[derive(Clone, Debug)]
 struct Draw {

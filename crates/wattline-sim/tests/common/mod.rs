@@ -30,3 +30,20 @@ pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     }
     found
 }
+
+/// Every kind of policy, with options that make it do all it can.
+#[allow(dead_code, reason = "not every test tries them all")]
+pub(crate) const POLICIES: &[&str] = &[
+    "fifo",
+    "edf",
+    "priority",
+    "tiresias",
+    "fifo+backfill=10",
+    "edf+backfill",
+    "edf+sleep=5min",
+    "priority+backfill+sleep=1min",
+    "tiresias+queues=600/6000/60000",
+    "andreas+greedy",
+    "andreas+rounds=30",
+    "andreas+rounds=10+improve+sleep=2min",
+];
