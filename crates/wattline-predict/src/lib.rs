@@ -19,6 +19,7 @@ pub mod evaluate;
 mod fallback;
 mod features;
 mod group;
+mod known;
 pub mod learner;
 pub mod model;
 pub mod noise;
@@ -26,6 +27,7 @@ mod process;
 pub mod reading;
 mod step;
 mod store;
+mod table;
 pub mod yardstick;
 
 pub use store::Drift;

@@ -23,6 +23,9 @@ const MOST_LOOKED_AT: usize = 1024;
 /// What is measured counts half after so long. What came from a file counts so much.
 pub(crate) const HALF_LIFE: Seconds = Seconds::new(60.0 * 86_400.0);
 const IMPORTED: f64 = 0.5;
+/// The oldest still counts so much: where nothing newer is known it is all there is, and one clock
+/// that runs ahead must not make everything else worthless.
+const LEAST_FRESH: f64 = 1.0 / 16.0;
 /// The age of a reading is looked at so many times in a half-life.
 const LOOKS_PER_HALF_LIFE: f64 = 8.0;
 /// Runs that differ from the middle of their configuration by more count less.
@@ -377,7 +380,7 @@ impl Place {
         let weight = |stay: &Stay| {
             let fresh = stay.last.map_or(IMPORTED, |last| {
                 let looks = (look - look_at(last, 0.0)).max(0) as f64;
-                0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE)
+                0.5_f64.powf(looks / LOOKS_PER_HALF_LIFE).max(LEAST_FRESH)
             });
             fresh * if is_before(stay, drift) { BEFORE_DRIFT } else { 1.0 }
         };

@@ -519,3 +519,38 @@ fn what_cannot_be_is_refused_with_a_reason_and_changes_nothing() {
     assert_eq!(learner.predict(&job(0, 1), &configuration(FAST, 2, 1, 1, 700.0)), None);
     assert_eq!(learner.predict(&job(0, 8), &configuration(GpuTypeId(9), 2, 1, 8, 700.0)), None);
 }
+
+#[test]
+fn a_clock_that_is_far_off_spoils_nothing() {
+    let mut learner = Learner::new(cluster());
+    steady(&mut learner, 1.0, 0, 0.0);
+    let before = [1, 2, 4, 8].map(|gpus| speed(&learner, gpus));
+    // A node whose clock runs three hundred years ahead, on something else.
+    let c = configuration(SLOW, 1, 1, 64, 250.0);
+    learner.learn(&of_truth(&on_slow(&BERT), 90, 1, c, 1.0, 110_000.0)).unwrap();
+    for (gpus, before) in [1, 2, 4, 8].into_iter().zip(before) {
+        let c = configuration(FAST, gpus, 1, 64 * gpus, 700.0);
+        let p = learner.predict(&job(0, c.batch), &c).unwrap();
+        assert!(is_sound(&p, c.power_limit), "{p:?}");
+        assert!((p.rate.0 / before).ln().abs() < 0.05, "{gpus} GPUs: {before}, then {p:?}");
+    }
+}
+
+#[test]
+fn the_smallest_readings_keep_their_digits() {
+    for per_sample in [1e-12, 3.7e-10, 1e-6] {
+        let mut learner = Learner::new(cluster());
+        let at = point(1, 1, 1e6, 700.0);
+        let reading = Reading {
+            point: at,
+            per_sample: Seconds::new(per_sample),
+            power: Some(Watts::new(0.2)),
+        };
+        learner.import(WorkloadId(0), FAST, &reading).unwrap();
+        let c = configuration(FAST, 1, 1, 1_000_000, 700.0);
+        let p = learner.predict(&job(0, 1_000_000), &c).unwrap();
+        assert!(is_sound(&p, c.power_limit), "{p:?}");
+        let off = (p.rate.0 * per_sample).ln().abs();
+        assert!(off < 0.05, "{per_sample}: off by {off}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
 use crate::plan::Reason;
 use crate::power::NodePower;
+use crate::predictor::Measurement;
 use crate::state::{Phase, Progress, Target};
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -42,7 +43,9 @@ impl Engine<'_> {
             }
             Event::Measured(measurement) => {
                 self.known_job(measurement.job)?;
-                self.predictor.observe(&measurement);
+                // A node's clock may run ahead; nobody measures the future.
+                let at = measurement.at.min(now);
+                self.predictor.observe(&Measurement { at, ..measurement });
             }
             Event::Limited { job, action } => {
                 self.known_job(job)?;
