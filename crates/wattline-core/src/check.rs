@@ -6,9 +6,9 @@
 use crate::ids::{GpuId, JobId, NodeId, PlanId};
 use crate::job::Elasticity;
 use crate::placement::{Placement, mask_of};
-use crate::plan::{Decision, Plan};
+use crate::plan::{Decision, JobChange, Plan};
 use crate::power::{self, NodePower, TOLERANCE};
-use crate::state::{Phase, Resident, State, Target};
+use crate::state::{JobState, Phase, Resident, State, Target};
 use crate::units::Watts;
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -27,6 +27,9 @@ pub enum Violation {
     /// No such job, or it is over, or it is held back.
     #[error("{0} cannot be planned: it is unknown, finished or held back")]
     NotPlannable(JobId),
+    /// A job that may not be taken off its GPUs.
+    #[error("{0} may not be taken off its GPUs: only its power limit can change")]
+    Pinned(JobId),
     /// A job named twice.
     #[error("{0} is named twice")]
     JobTwice(JobId),
@@ -180,9 +183,14 @@ pub fn check(
             .filter(|(node, _)| node.index() >= node_count)
             .map(|(node, _)| Violation::UnknownNode(*node)),
     );
+    // Above the budget everything may be stopped.
+    let over = budget.is_some_and(|budget| state.planned_committed() > budget + TOLERANCE);
     for change in &plan.jobs {
         match state.find_job(change.job) {
             Some(job) if job.is_plannable() => {
+                if !over && moves_pinned(job, change) {
+                    wrong.push(Violation::Pinned(change.job));
+                }
                 if let Decision::Run(placement) = &change.decision {
                     check_placement(state, change.job, placement, &mut wrong);
                 }
@@ -254,6 +262,15 @@ pub fn check(
         wrong.push(Violation::OverBudget { committed, budget });
     }
     if wrong.is_empty() { Ok(CheckedPlan(plan)) } else { Err(wrong) }
+}
+
+fn moves_pinned(job: &JobState, change: &JobChange) -> bool {
+    let stays = match (&change.decision, &job.held) {
+        (Decision::Run(new), Some(held)) => new.same_but_limit(held),
+        (Decision::Run(_), None) => true,
+        (Decision::Wait, _) => false,
+    };
+    job.is_pinned() && !stays
 }
 
 fn check_placement(state: &State, id: JobId, placement: &Placement, wrong: &mut Vec<Violation>) {

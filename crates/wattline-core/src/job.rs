@@ -154,8 +154,16 @@ pub struct Job {
     pub batch: Bounds,
     /// What a restart costs.
     pub restart: RestartCost,
+    /// Whether it may be taken off its GPUs once it runs. A job that saves no checkpoints may not:
+    /// it keeps what it has, but for the power limit, until it ends.
+    #[serde(default = "yes")]
+    pub preemptible: bool,
     /// The only shapes it may take, where a site lists them; otherwise they follow from the bounds.
     pub shapes: Option<Arc<[Shape]>>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Why a job cannot be taken in.

@@ -42,7 +42,12 @@ pub fn shed(state: &State, budget: Watts, current: PlanId) -> Option<Plan> {
         let (x, y) = (state.job(*a), state.job(*b));
         // Who has not started loses nothing; who started last loses least.
         let start = |job: &JobState| job.first_start.unwrap_or(Timestamp::FAR_FUTURE);
-        x.job.weight.total_cmp(&y.job.weight).then(start(y).cmp(&start(x))).then(b.cmp(a))
+        // A job that cannot be stopped without losing its work goes last.
+        let pinned = x.is_pinned().cmp(&y.is_pinned());
+        pinned
+            .then(x.job.weight.total_cmp(&y.job.weight))
+            .then(start(y).cmp(&start(x)))
+            .then(b.cmp(a))
     });
     for job in running {
         draft.stopped.insert(job);

@@ -157,6 +157,21 @@ fn a_shape_that_the_job_may_not_take_is_found() {
 }
 
 #[test]
+fn a_job_that_may_not_be_preempted_stays_unless_the_budget_fell() {
+    let pinned = Job { preemptible: false, ..job() };
+    let mut bench = Bench::with(TWO_NODES, vec![pinned], None);
+    let elsewhere = || runs(0, on(&[(1, 0b1)], FULL));
+    assert_eq!(judge_job(&bench, elsewhere()), [], "before it has started, it may go anywhere");
+    bench.settle(vec![runs(0, on(&[(0, 0b1)], FULL))], vec![]);
+    let found = [Violation::Pinned(JobId(0))];
+    assert_eq!(judge_job(&bench, elsewhere()), found);
+    assert_eq!(judge_job(&bench, waits(0)), found);
+    assert_eq!(judge_job(&bench, runs(0, on(&[(0, 0b1)], LEAST))), []);
+    let below = Some(bench.state().planned_committed().get() - 1.0);
+    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), []);
+}
+
+#[test]
 fn only_an_adaptive_job_may_have_another_batch_and_only_within_its_bounds() {
     let adaptive = Job { elasticity: Elasticity::Adaptive, ..job() };
     let bench = Bench::with(TWO_NODES, vec![job(), adaptive], None);

@@ -104,9 +104,12 @@ fn queue_of(rank: Rank) -> usize {
 }
 
 impl Tiresias {
+    /// A job that may not be taken off its GPUs stays in the first queue, where nobody makes it
+    /// give way.
     fn rank(&self, view: &ClusterView<'_>, job: &JobState) -> Rank {
         let attained = job.attained(view.now) + SLACK;
-        let queue = self.options.thresholds.iter().filter(|t| **t <= attained).count();
+        let sinks = |t: &&f64| **t <= attained && job.job.preemptible;
+        let queue = self.options.thresholds.iter().filter(sinks).count();
         let (new, time) = match job.first_start {
             Some(time) => (0, time),
             None => (NEW, job.job.submit),
@@ -122,6 +125,9 @@ impl Tiresias {
         job: &JobState,
         planned: Option<&Placement>,
     ) -> Option<Timestamp> {
+        if !job.job.preemptible {
+            return None;
+        }
         let placements = planned.into_iter().chain(&job.held);
         let gpus = placements.map(|p| p.configuration.gpus).max()?;
         let attained = job.attained(view.now) + SLACK;

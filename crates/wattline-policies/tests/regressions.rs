@@ -61,6 +61,7 @@ fn rigid(gpus: u32) -> Job {
         gpus: Bounds::exactly(gpus),
         batch: Bounds::exactly(64),
         restart: RestartCost::default(),
+        preemptible: true,
         shapes: None,
     }
 }

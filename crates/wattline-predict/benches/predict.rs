@@ -169,6 +169,7 @@ fn job(workload: WorkloadId) -> Job {
         gpus: Bounds { min: 1, max: 16, requested: 8 },
         batch: Bounds::exactly(512),
         restart: RestartCost::default(),
+        preemptible: true,
         shapes: None,
     }
 }

@@ -64,6 +64,7 @@ fn job(workload: u32, batch: u32) -> Job {
         gpus: Bounds { min: 1, max: 16, requested: 1 },
         batch: Bounds { min: 1, max: 1 << 20, requested: batch },
         restart: RestartCost { save: Seconds::new(1.0), load: Seconds::new(20.0) },
+        preemptible: true,
         shapes: None,
     }
 }

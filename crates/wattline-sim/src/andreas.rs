@@ -319,6 +319,7 @@ fn read_jobs(folder: &Path) -> Result<Vec<Job>, AndreasError> {
             gpus: Bounds::exactly(1),
             batch: Bounds::exactly(1),
             restart: RestartCost { save: Seconds::ZERO, load: RESTART },
+            preemptible: true,
             shapes: None,
         });
         Ok(())

@@ -72,6 +72,13 @@ impl Instance {
         }
     }
 
+    /// No job may be taken off its GPUs once it runs.
+    pub fn set_no_preempt(&mut self) {
+        for job in &mut self.jobs {
+            Arc::make_mut(job).preemptible = false;
+        }
+    }
+
     /// All jobs are this elastic. Bounds are widened for jobs that become elastic: from one GPU to
     /// four times what was asked for.
     pub fn set_elasticity(&mut self, elasticity: Elasticity) {

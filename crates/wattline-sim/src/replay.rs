@@ -210,6 +210,7 @@ fn fit(
         batch: Bounds::exactly(trace.batch.unwrap_or(256).max(gpus)),
         restart: known
             .map_or(RestartCost { save: Seconds::ZERO, load: options.restart }, |w| w.restart()),
+        preemptible: true,
         shapes: None,
     };
     widen(&mut job, cluster_gpus);

@@ -65,6 +65,9 @@ pub(crate) struct Source {
     /// What every restart costs, in seconds [default: as the source says]
     #[arg(long, value_name = "S")]
     restart_seconds: Option<f64>,
+    /// No job is taken off its GPUs once it runs: no migration, no resizing
+    #[arg(long)]
+    no_preempt: bool,
     /// Power budget, for example "12 kW" [default: as the source says]
     #[arg(long)]
     budget: Option<Watts>,
@@ -105,6 +108,9 @@ impl Source {
         if let Some(seconds) = self.restart_seconds {
             let seconds = number("--restart-seconds", seconds, 0.0, 1e9)?;
             instance.set_restart(Seconds::new(seconds));
+        }
+        if self.no_preempt {
+            instance.set_no_preempt();
         }
         if let Some(budget) = self.budget {
             instance.budget = Some(Calendar::constant(budget));

@@ -111,6 +111,17 @@ impl JobState {
         !self.cancelled && !matches!(self.phase, Phase::Finished | Phase::Held(_))
     }
 
+    /// Holds GPUs that it may not be taken off: only its power limit can be planned. One that is
+    /// leaving them already, because the budget fell, is free to go anywhere.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        let stays = match (&self.held, &self.planned) {
+            (Some(held), Some(planned)) => held.same_but_limit(planned),
+            _ => false,
+        };
+        stays && !self.job.preemptible
+    }
+
     /// What is believed to be left at `now`.
     #[must_use]
     pub fn remaining(&self, now: Timestamp) -> Work {

@@ -70,6 +70,7 @@ pub(crate) fn job() -> Job {
         gpus: Bounds { min: 1, requested: 2, max: 8 },
         batch: Bounds { min: 16, requested: 64, max: 256 },
         restart: RestartCost::default(),
+        preemptible: true,
         shapes: None,
     }
 }

@@ -153,7 +153,7 @@ impl<'v, 'a> Problem<'v, 'a> {
 fn items(view: &ClusterView<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     for (id, job) in view.state.unfinished_jobs() {
-        if !job.is_plannable() {
+        if !job.is_plannable() || job.is_pinned() {
             continue;
         }
         let mut ways = Vec::new();

@@ -221,6 +221,7 @@ pub(crate) fn job() -> impl Strategy<Value = Job> {
                 gpus,
                 batch: Bounds { min: 16, requested: 64, max: 256 },
                 restart: RestartCost { save: costly(save), load: costly(load) },
+                preemptible: (save + load) % 5 != 0,
                 shapes: shapes.map(listed),
             }
         })

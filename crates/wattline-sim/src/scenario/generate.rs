@@ -72,6 +72,7 @@ pub fn generate(
             restart: section
                 .restart
                 .map_or(candidate.restart, |load| RestartCost { save: Seconds::ZERO, load }),
+            preemptible: true,
             shapes: None,
         };
         widen(&mut job, cluster.largest_job());

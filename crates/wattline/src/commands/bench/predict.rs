@@ -231,6 +231,7 @@ fn job(m: &Measurement) -> Job {
         gpus: Bounds { min: 1, max: 16, requested: 4 },
         batch: Bounds { min: 64, max: 2048, requested: 256 },
         restart: RestartCost::default(),
+        preemptible: true,
         shapes: None,
     }
 }
