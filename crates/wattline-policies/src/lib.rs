@@ -12,5 +12,6 @@ mod placing;
 mod priority;
 pub mod registry;
 mod tiresias;
+mod wattline;
 
 pub use registry::{POLICIES, RegistryError, policy};

@@ -6,6 +6,7 @@
 use crate::andreas::{self, AndreasOptions};
 use crate::list::ListOptions;
 use crate::tiresias::{self, TiresiasOptions};
+use crate::wattline::{self, Goal, WattlineOptions};
 use thiserror::Error;
 use wattline_core::policy::Policy;
 use wattline_core::units::Seconds;
@@ -28,6 +29,11 @@ const LIST_OPTIONS: &str = "+backfill[=DEPTH], +sleep=DURATION (for example +sle
 
 /// All policies.
 pub const POLICIES: &[Entry] = &[
+    Entry {
+        name: "wattline",
+        about: "ours: a search over order, size, place, batch, limits and sleep, rolled forward",
+        options: "+objective=cost|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X",
+    },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
     Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
     Entry { name: "priority", about: "weightiest first", options: LIST_OPTIONS },
@@ -93,6 +99,13 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
         }
         return Ok(tiresias::tiresias(options));
     }
+    if entry.name == "wattline" {
+        let mut options = WattlineOptions::default();
+        for option in parts {
+            wattline_option(&mut options, option).ok_or_else(|| wrong(option))?;
+        }
+        return Ok(wattline::wattline(options));
+    }
     if entry.name == "andreas" {
         let mut options = AndreasOptions::default();
         for option in parts {
@@ -120,6 +133,25 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
         "priority" => crate::priority::priority(options),
         _ => crate::fifo::fifo(options),
     })
+}
+
+fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
+    match text.split_once('=')? {
+        ("objective", "cost") => options.goal = Goal::Cost,
+        ("objective", "jct") => options.goal = Goal::Jct,
+        ("objective", "jct-under-energy") => options.goal = Goal::JctUnderEnergy { share: 1.0 },
+        ("energy", share) => {
+            let share = share.parse().ok().filter(|share: &f64| *share > 0.0)?;
+            options.goal = Goal::JctUnderEnergy { share };
+        }
+        ("work", work) => options.work = work.parse().ok()?,
+        ("seed", seed) => options.seed = seed.parse().ok()?,
+        ("hysteresis", part) => {
+            options.hysteresis = part.parse().ok().filter(|part: &f64| *part >= 0.0)?;
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 /// Takes in one option; `None`: there is no such option, or not with that value.

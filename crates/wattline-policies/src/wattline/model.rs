@@ -1,0 +1,325 @@
+//! What is to be planned, in dense numbers.
+
+use super::nodes::{NO_CLASS, Nodes, Spot};
+use super::objective::Objective;
+use super::prices::PriceCurve;
+use super::ways::{Way, Ways};
+use std::ops::Range;
+use wattline_core::cluster::{Node, NodeDraw};
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::policy::ClusterView;
+use wattline_core::power::NodePower;
+use wattline_core::state::{NodeState, Phase, Target};
+
+/// A job.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) id: JobId,
+    /// What a second past `due` costs.
+    pub(super) weight: f64,
+    /// Seconds from now; infinite if lateness costs nothing.
+    pub(super) due: f64,
+    /// Work left.
+    pub(super) work: f64,
+    /// Lost when it leaves the GPUs it has: saving and loading.
+    pub(super) restart: f64,
+    /// Lost whenever it starts anew: loading, for a job that has run before.
+    pub(super) load: f64,
+    /// Into the problem's ways.
+    pub(super) ways: Range<u32>,
+    /// As it is planned now.
+    pub(super) now: Option<Slot>,
+    /// Leaving its GPUs costs a restart.
+    pub(super) runs: bool,
+    /// It may not leave its GPUs.
+    pub(super) pinned: bool,
+    /// It has waited for so long that it goes first.
+    pub(super) overdue: bool,
+    /// Seconds since it was submitted.
+    pub(super) age: f64,
+}
+
+/// A job on some GPUs in some way.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Slot {
+    pub(super) way: u32,
+    pub(super) spot: Spot,
+}
+
+/// Nodes that differ in nothing that matters here.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) gpu_type: usize,
+    pub(super) size: u8,
+    /// Billed by busy GPUs, apart from what these draw themselves where that is known.
+    pub(super) billed: Vec<f64>,
+    /// Committed by busy GPUs, apart from limits where these count.
+    pub(super) committed: Vec<f64>,
+    /// Whether power is a base plus GPUs.
+    pub(super) additive: bool,
+    /// Billed per watt of a job's GPU.
+    pub(super) pue: f64,
+    /// Seconds until an idle node of it can start a job.
+    pub(super) wake: f64,
+}
+
+/// Everything a plan is made from.
+pub(super) struct Problem<'v, 'a> {
+    pub(super) view: &'v ClusterView<'a>,
+    pub(super) items: Vec<Item>,
+    pub(super) ways: Vec<Way>,
+    pub(super) classes: Vec<Class>,
+    /// By GPU type.
+    pub(super) classes_of: Vec<Vec<u16>>,
+    /// GPUs by type that are there.
+    pub(super) gpus_of: Vec<f64>,
+    /// How much a GPU-second of a type is worth, relative to the best one.
+    pub(super) worth: Vec<f64>,
+    /// By item: its time in the way that takes least GPU time.
+    pub(super) usual: Vec<f64>,
+    /// All nodes without the jobs above.
+    pub(super) empty: Nodes,
+    pub(super) budget: f64,
+    pub(super) prices: PriceCurve,
+}
+
+impl<'v, 'a> Problem<'v, 'a> {
+    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective) -> Self {
+        let cluster = view.state.cluster();
+        let prices = PriceCurve::new(view, objective);
+        let (classes, class_of) = classes(view);
+        let mut classes_of = vec![Vec::new(); cluster.gpu_types().len()];
+        for (at, class) in classes.iter().enumerate() {
+            classes_of[class.gpu_type].push(at as u16);
+        }
+        let mut gpus_of = vec![0.0; cluster.gpu_types().len()];
+        for class in class_of.iter().filter(|c| **c != NO_CLASS) {
+            let class = &classes[usize::from(*class)];
+            gpus_of[class.gpu_type] += f64::from(class.size);
+        }
+        let empty = Nodes::new(&classes, class_of, cluster.gpu_types().len());
+        let lost: f64 = cluster
+            .node_ids()
+            .filter(|id| view.state.node(*id).power == NodePower::Down)
+            .map(|id| cluster.most_power(id).get())
+            .sum();
+        let mut problem = Self {
+            view,
+            items: Vec::new(),
+            ways: Vec::new(),
+            classes,
+            classes_of,
+            worth: vec![1.0; gpus_of.len()],
+            gpus_of,
+            usual: Vec::new(),
+            empty,
+            budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
+            prices,
+        };
+        problem.add_items(objective);
+        problem.weigh_types();
+        problem.usual = (0..problem.items.len()).map(|at| problem.frugal_time(at)).collect();
+        problem
+    }
+
+    fn add_items(&mut self, objective: &Objective) {
+        let view = self.view;
+        let mut known = Ways::new(objective.limits(view));
+        for (id, job) in view.state.unfinished_jobs() {
+            let ways = if job.is_plannable() { known.of(view, job) } else { &[] };
+            let first = self.ways.len() as u32;
+            self.ways.extend_from_slice(ways);
+            let now = job.planned.as_ref().and_then(|placement| {
+                let spot: Spot = placement
+                    .allocation
+                    .shares()
+                    .map(|share| (share.node.0, share.count() as u8))
+                    .collect();
+                let usable = spot.iter().all(|(n, _)| self.empty.class_of(*n) != NO_CLASS);
+                let c = &placement.configuration;
+                let same = |way: &&Way| {
+                    way.shape == c.shape()
+                        && way.nodes == c.nodes
+                        && way.batch == c.batch
+                        && (way.limit - c.power_limit.get()).abs() < 1e-6
+                };
+                let at = self.ways[first as usize..].iter().find(same);
+                let way = match at {
+                    Some(_) => {
+                        let ways = self.ways[first as usize..].iter();
+                        first + ways.take_while(|way| !same(way)).count() as u32
+                    }
+                    None => {
+                        self.ways.push(Way::present(job, view, c)?);
+                        self.ways.len() as u32 - 1
+                    }
+                };
+                usable.then_some(Slot { way, spot })
+            });
+            let last = self.ways.len() as u32;
+            if !job.is_plannable() || first == last {
+                // It stays where it is, if it is anywhere.
+                self.ways.truncate(first as usize);
+                self.block(id);
+                continue;
+            }
+            let (weight, due) = objective.lateness(view, job);
+            let restart = view.predictor.restart(&job.job);
+            let runs = match (&job.held, &job.planned) {
+                (Some(held), Some(planned)) => held.same_but_limit(planned),
+                _ => false,
+            };
+            let load = job.load_time(view.predictor).get();
+            let age = view.now.since(job.job.submit).get();
+            self.items.push(Item {
+                id,
+                weight,
+                due,
+                work: job.remaining(view.now).0,
+                restart: restart.save.get() + restart.load.get(),
+                load: if matches!(job.phase, Phase::Starting(_)) { 0.0 } else { load },
+                ways: first..last,
+                runs,
+                pinned: job.is_pinned(),
+                overdue: false,
+                age,
+                now,
+            });
+        }
+        for at in 0..self.items.len() {
+            let fastest = self.fastest(at);
+            let item = &mut self.items[at];
+            item.overdue = item.age > objective.patience(fastest);
+        }
+    }
+
+    /// A job that nothing is decided about keeps its GPUs from others.
+    fn block(&mut self, id: JobId) {
+        let Some(placement) = &self.view.state.job(id).planned else { return };
+        for share in placement.allocation.shares() {
+            if self.empty.class_of(share.node.0) != NO_CLASS {
+                let spot: Spot = std::iter::once((share.node.0, share.count() as u8)).collect();
+                let limit = placement.configuration.power_limit.get();
+                self.empty.take(&self.classes, &spot, limit);
+            }
+        }
+    }
+
+    pub(super) fn ways_of(&self, item: usize) -> impl Iterator<Item = (u32, &Way)> {
+        let range = self.items[item].ways.clone();
+        range.clone().zip(&self.ways[range.start as usize..range.end as usize])
+    }
+
+    pub(super) fn way(&self, at: u32) -> &Way {
+        &self.ways[at as usize]
+    }
+
+    /// The job's shortest time to its end.
+    pub(super) fn fastest(&self, item: usize) -> f64 {
+        let rate = self.ways_of(item).map(|(_, way)| way.rate).fold(0.0, f64::max);
+        self.items[item].work / rate
+    }
+
+    fn frugal_time(&self, item: usize) -> f64 {
+        let speed = |way: &Way| way.rate / (way.gpus() * self.worth[way.shape.gpu_type.index()]);
+        let best = self.ways_of(item).max_by(|a, b| speed(a.1).total_cmp(&speed(b.1)));
+        best.map_or(0.0, |(_, way)| self.items[item].work / way.rate)
+    }
+
+    /// How much a GPU of each type gets done, relative to the best type for each job.
+    fn weigh_types(&mut self) {
+        let types = self.gpus_of.len();
+        let mut sums = vec![(0.0, 0.0); types];
+        for item in 0..self.items.len() {
+            let mut best = vec![0.0_f64; types];
+            for (_, way) in self.ways_of(item) {
+                let speed = way.rate / way.gpus();
+                let of_type = &mut best[way.shape.gpu_type.index()];
+                *of_type = of_type.max(speed);
+            }
+            let most = best.iter().copied().fold(0.0, f64::max);
+            for (sum, speed) in sums.iter_mut().zip(&best) {
+                if *speed > 0.0 {
+                    *sum = (sum.0 + speed / most, sum.1 + 1.0);
+                }
+            }
+        }
+        for (worth, (sum, count)) in self.worth.iter_mut().zip(sums) {
+            *worth = if count > 0.0 { sum / count } else { 1.0 };
+        }
+    }
+}
+
+fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
+    let cluster = view.state.cluster();
+    let mut known: Vec<(&Node, bool)> = Vec::new();
+    let mut classes = Vec::new();
+    let mut class_of = Vec::with_capacity(cluster.nodes().len());
+    for id in cluster.node_ids() {
+        let state = view.state.node(id);
+        if state.power == NodePower::Down {
+            class_of.push(NO_CLASS);
+            continue;
+        }
+        let node = cluster.node(id);
+        let awake = is_awake(state);
+        // Sites have few kinds of nodes, and nodes of a kind stand together.
+        let found = known.iter().rposition(|(other, up)| alike(other, node) && *up == awake);
+        let at = found.unwrap_or_else(|| {
+            known.push((node, awake));
+            classes.push(class(view, id, awake));
+            classes.len() - 1
+        });
+        class_of.push(at as u16);
+    }
+    (classes, class_of)
+}
+
+pub(super) fn is_awake(state: &NodeState) -> bool {
+    state.target == Target::Up && matches!(state.power, NodePower::Up | NodePower::Booting)
+}
+
+fn alike(a: &Node, b: &Node) -> bool {
+    a.gpu_type == b.gpu_type
+        && a.gpus == b.gpus
+        && a.draw == b.draw
+        && a.sleep == b.sleep
+        && a.boot == b.boot
+        && a.boot_time == b.boot_time
+}
+
+fn class(view: &ClusterView<'_>, id: NodeId, awake: bool) -> Class {
+    let cluster = view.state.cluster();
+    let node = cluster.node(id);
+    let idle = cluster.gpu_type(node.gpu_type).idle;
+    let (mut billed, mut committed) = (Vec::new(), Vec::new());
+    for busy in 0..=node.gpus {
+        let free = f64::from(node.gpus - busy);
+        let (drawn, cost) = match &node.draw {
+            // An idle node is put to sleep before long.
+            NodeDraw::Additive { .. } if busy == 0 => (node.sleep, node.sleep * view.prices.pue),
+            NodeDraw::Additive { base } => {
+                let drawn = *base + idle * free;
+                (drawn, drawn * view.prices.pue)
+            }
+            NodeDraw::ByBusyGpus(table) => {
+                let entry = table[usize::from(busy)];
+                (entry.watts, entry.watts * entry.pue)
+            }
+        };
+        billed.push(cost.get());
+        // A node that sleeps must boot first.
+        let drawn = if busy == 0 { node.sleep } else { drawn };
+        let boots = busy > 0 && !awake;
+        committed.push(if boots { drawn.max(node.boot) } else { drawn }.get());
+    }
+    Class {
+        gpu_type: node.gpu_type.index(),
+        size: node.gpus,
+        billed,
+        committed,
+        additive: node.is_additive(),
+        pue: if node.is_additive() { view.prices.pue } else { 0.0 },
+        wake: if awake { 0.0 } else { node.boot_time.get() },
+    }
+}

@@ -1,0 +1,149 @@
+//! Nodes by how many GPUs they have free, and what filling them costs in watts.
+
+use super::model::Class;
+use smallvec::SmallVec;
+
+/// GPUs of a job: nodes by number, each with the same count unless the last has fewer.
+pub(super) type Spot = SmallVec<[(u32, u8); 2]>;
+
+/// Which nodes have how many GPUs free.
+#[derive(Clone, Debug)]
+pub(super) struct Nodes {
+    class: Vec<u16>,
+    free: Vec<u8>,
+    at: Vec<u32>,
+    /// Sum of the limits on a node in W.
+    limits: Vec<f64>,
+    /// By class and free GPUs.
+    buckets: Vec<Vec<u32>>,
+    starts: Vec<u32>,
+    /// Free GPUs of a type.
+    pub(super) free_of: Vec<u32>,
+    types: Vec<u16>,
+    /// Billed watts of everything but what jobs' GPUs draw themselves.
+    pub(super) billed: f64,
+    /// Committed watts.
+    pub(super) committed: f64,
+}
+
+/// A class no node is in: the node cannot be used.
+pub(super) const NO_CLASS: u16 = u16::MAX;
+
+impl Nodes {
+    /// All nodes empty.
+    pub(super) fn new(classes: &[Class], class: Vec<u16>, gpu_types: usize) -> Self {
+        let mut starts = Vec::new();
+        let mut next = 0;
+        for c in classes {
+            starts.push(next);
+            next += u32::from(c.size) + 1;
+        }
+        let nodes = class.len();
+        let mut all = Self {
+            free: vec![0; nodes],
+            at: vec![0; nodes],
+            limits: vec![0.0; nodes],
+            buckets: vec![Vec::new(); next as usize],
+            starts,
+            free_of: vec![0; gpu_types],
+            types: classes.iter().map(|c| c.gpu_type as u16).collect(),
+            billed: 0.0,
+            committed: 0.0,
+            class,
+        };
+        for node in 0..nodes {
+            let c = all.class[node];
+            if c == NO_CLASS {
+                continue;
+            }
+            let known = &classes[usize::from(c)];
+            all.free[node] = known.size;
+            all.push(node as u32);
+            all.free_of[known.gpu_type] += u32::from(known.size);
+            all.billed += known.billed[0];
+            all.committed += known.committed[0];
+        }
+        all
+    }
+
+    fn bucket(&self, class: u16, free: u8) -> usize {
+        (self.starts[usize::from(class)] + u32::from(free)) as usize
+    }
+
+    fn push(&mut self, node: u32) {
+        let n = node as usize;
+        let bucket = self.bucket(self.class[n], self.free[n]);
+        self.at[n] = self.buckets[bucket].len() as u32;
+        self.buckets[bucket].push(node);
+    }
+
+    fn pull(&mut self, node: u32) {
+        let n = node as usize;
+        let bucket = self.bucket(self.class[n], self.free[n]);
+        let list = &mut self.buckets[bucket];
+        let at = self.at[n];
+        list.swap_remove(at as usize);
+        if let Some(moved) = list.get(at as usize) {
+            self.at[*moved as usize] = at;
+        }
+    }
+
+    pub(super) fn class_of(&self, node: u32) -> u16 {
+        self.class[node as usize]
+    }
+
+    pub(super) fn free(&self, node: u32) -> u8 {
+        self.free[node as usize]
+    }
+
+    /// Nodes of a class with so many free.
+    pub(super) fn with_free(&self, class: u16, free: u8) -> &[u32] {
+        &self.buckets[self.bucket(class, free)]
+    }
+
+    fn count(&mut self, classes: &[Class], node: u32, sign: f64) {
+        let n = node as usize;
+        let class = &classes[usize::from(self.class[n])];
+        let busy = usize::from(class.size - self.free[n]);
+        self.billed += sign * class.billed[busy];
+        let limits = if class.additive && busy > 0 { self.limits[n] } else { 0.0 };
+        self.committed += sign * (class.committed[busy] + limits);
+    }
+
+    /// A job takes GPUs there.
+    pub(super) fn take(&mut self, classes: &[Class], spot: &Spot, limit: f64) {
+        for (node, gpus) in spot {
+            let n = *node as usize;
+            self.count(classes, *node, -1.0);
+            self.pull(*node);
+            self.free[n] -= gpus;
+            self.limits[n] += limit * f64::from(*gpus);
+            self.push(*node);
+            self.count(classes, *node, 1.0);
+            self.free_of[usize::from(self.types[usize::from(self.class[n])])] -= u32::from(*gpus);
+        }
+    }
+
+    /// A job gives them back.
+    pub(super) fn give_back(&mut self, classes: &[Class], spot: &Spot, limit: f64) {
+        for (node, gpus) in spot {
+            let n = *node as usize;
+            self.count(classes, *node, -1.0);
+            self.pull(*node);
+            self.free[n] += gpus;
+            self.limits[n] -= limit * f64::from(*gpus);
+            self.push(*node);
+            self.count(classes, *node, 1.0);
+            self.free_of[usize::from(self.types[usize::from(self.class[n])])] += u32::from(*gpus);
+        }
+    }
+
+    /// Another limit for a job that is there.
+    pub(super) fn relimit(&mut self, classes: &[Class], spot: &Spot, old: f64, new: f64) {
+        for (node, gpus) in spot {
+            self.count(classes, *node, -1.0);
+            self.limits[*node as usize] += (new - old) * f64::from(*gpus);
+            self.count(classes, *node, 1.0);
+        }
+    }
+}

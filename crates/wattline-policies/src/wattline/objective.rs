@@ -1,0 +1,71 @@
+//! What a plan is judged by.
+
+use wattline_core::policy::ClusterView;
+use wattline_core::state::JobState;
+
+/// What to minimise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Goal {
+    /// Weighted tardiness and energy, in EUR.
+    #[default]
+    Cost,
+    /// Mean time from submission to completion.
+    Jct,
+    /// The same, spending at most this share of the energy that the jobs would take as requested.
+    JctUnderEnergy {
+        /// The share.
+        share: f64,
+    },
+}
+
+/// The goal in numbers: what lateness and joules cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Objective {
+    pub(super) goal: Goal,
+    /// What a joule costs, in seconds of a job's time; for the goals that know no money.
+    pub(super) joule: f64,
+}
+
+/// No job waits for longer than this many times its shortest run time, but at least `LEAST` and at
+/// most `MOST` seconds, before it goes first.
+const PATIENCE: f64 = 20.0;
+const LEAST: f64 = 12.0 * 3600.0;
+const MOST: f64 = 7.0 * 24.0 * 3600.0;
+
+impl Objective {
+    pub(super) fn new(goal: Goal) -> Self {
+        Self { goal, joule: 0.0 }
+    }
+
+    /// The weight of lateness per second, and from when on it counts, in seconds from now.
+    pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> (f64, f64) {
+        match (self.goal, job.job.deadline) {
+            (Goal::Cost, Some(deadline)) => {
+                (job.job.weight.get(), signed(deadline.micros() - view.now.micros()))
+            }
+            (Goal::Cost, None) => (0.0, f64::INFINITY),
+            (Goal::Jct | Goal::JctUnderEnergy { .. }, _) => {
+                (1.0, signed(job.job.submit.micros() - view.now.micros()))
+            }
+        }
+    }
+
+    /// The price of a joule, where it is not money.
+    pub(super) fn joule(&self) -> Option<f64> {
+        (self.goal != Goal::Cost).then_some(self.joule)
+    }
+
+    /// Whether power limits are worth choosing.
+    pub(super) fn limits(&self, view: &ClusterView<'_>) -> bool {
+        self.goal != Goal::Jct || view.budget.is_some()
+    }
+
+    /// After how many seconds a job with that shortest time goes first.
+    pub(super) fn patience(&self, fastest: f64) -> f64 {
+        (PATIENCE * fastest).clamp(LEAST, MOST)
+    }
+}
+
+fn signed(micros: i64) -> f64 {
+    micros as f64 * 1e-6
+}

@@ -1,0 +1,275 @@
+//! Who goes first and in which way: the rule that plans are made and rolled forward with.
+//!
+//! **Order**: by what a second of waiting costs per GPU-second that the job takes (apparent
+//! tardiness cost). A job with slack counts less, and the less the more slack it has.
+//!
+//! **Way**: the least sum of energy, lateness, and the GPU time and watts taken from others. What a
+//! GPU-second is worth (its shadow price) is what the jobs that wait lose when they wait a second
+//! longer, over all GPUs: nothing on an idle cluster, so that jobs run fast and frugally, and much
+//! under load, so that they run in the way that gets most done.
+
+use super::model::{Item, Problem};
+use super::nodes::{Nodes, Spot};
+use super::ways::Way;
+
+/// The knobs of the rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rule {
+    /// How many mean run times of slack take a job's urgency away.
+    pub(super) foresight: f64,
+    /// Multiplies the price of GPU time.
+    pub(super) gpu: f64,
+    /// Multiplies the price of watts under a budget.
+    pub(super) watt: f64,
+}
+
+/// What the moment is like: prices of what is scarce.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moment {
+    /// Seconds from now.
+    pub(super) time: f64,
+    /// By GPU type: what a GPU-second is worth.
+    pub(super) gpu_price: Vec<f64>,
+    /// What a committed watt-second is worth.
+    pub(super) watt_price: f64,
+    /// By GPU type: GPUs that become free per second.
+    pub(super) freed: Vec<f64>,
+    /// By GPU type: GPUs that jobs before this one wait for.
+    pub(super) ahead: Vec<f64>,
+}
+
+/// A way on particular nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub(super) way: u32,
+    pub(super) spot: Spot,
+    pub(super) score: f64,
+}
+
+impl Problem<'_, '_> {
+    /// Weighted lateness of a job that starts at `start` and takes about `time`: the mean over a
+    /// good, a usual and a bad run.
+    pub(super) fn late(&self, item: &Item, way: &Way, start: f64, time: f64) -> f64 {
+        let at = |end: f64| (end - item.due).max(0.0);
+        if way.later == 1.0 {
+            return item.weight * at(start + time);
+        }
+        let good = at(start + time * way.sooner);
+        item.weight * (good + at(start + time) + at(start + time * way.later)) / 3.0
+    }
+
+    /// What a way costs from `start` on, apart from the node it stands on.
+    fn cost(&self, item: &Item, way: &Way, moment: &Moment, start: f64, lost: f64, watts: f64) -> f64 {
+        let time = item.work / way.rate + lost;
+        let gpus = way.gpus();
+        self.prices.watt(start, start + time) * watts
+            + time * gpus * (moment.gpu_price[way.shape.gpu_type.index()] + moment.watt_price * way.limit)
+            + self.late(item, way, start, time)
+    }
+
+    /// The cheapest a way can be: as if the node was there already, and full.
+    pub(super) fn ideal(&self, item: &Item, way: &Way, moment: &Moment, start: f64) -> f64 {
+        let class = self.classes_of[way.shape.gpu_type.index()].first();
+        let Some(class) = class.map(|c| &self.classes[usize::from(*c)]) else {
+            return f64::INFINITY;
+        };
+        let share = class.billed[usize::from(class.size)] / f64::from(class.size);
+        let watts = way.gpus() * (share + class.pue * way.power);
+        self.cost(item, way, moment, start, item.load, watts)
+    }
+
+    /// Where a way fits best: the fewest more watts, then the fewest GPUs left over.
+    pub(super) fn place(&self, nodes: &Nodes, way: &Way) -> Option<(Spot, f64, f64)> {
+        let gpu_type = way.shape.gpu_type.index();
+        if nodes.free_of[gpu_type] < way.shape.gpus {
+            return None;
+        }
+        let own = way.power * way.gpus();
+        if way.nodes <= 1 {
+            let gpus = way.shape.gpus as u8;
+            let mut best: Option<(f64, u8, u32, f64, f64)> = None;
+            for c in &self.classes_of[gpu_type] {
+                let class = &self.classes[usize::from(*c)];
+                for free in gpus..=class.size {
+                    let Some(node) = nodes.with_free(*c, free).last() else { continue };
+                    let busy = usize::from(class.size - free);
+                    let after = busy + usize::from(gpus);
+                    let watts = class.billed[after] - class.billed[busy] + class.pue * own;
+                    let wake = if busy == 0 { class.wake } else { 0.0 };
+                    let limits = if class.additive { way.limit * f64::from(gpus) } else { 0.0 };
+                    let committed = class.committed[after] - class.committed[busy] + limits;
+                    if nodes.committed + committed > self.budget {
+                        continue;
+                    }
+                    // A node that must be woken is taken only where none is up.
+                    let key = watts + wake * 1e3;
+                    let better = best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
+                    if better {
+                        best = Some((key, free, *node, watts, wake));
+                    }
+                }
+            }
+            let (_, _, node, watts, wake) = best?;
+            return Some((std::iter::once((node, gpus)).collect(), watts, wake));
+        }
+        self.place_over(nodes, way)
+    }
+
+    /// Whole nodes, and a part of one more.
+    fn place_over(&self, nodes: &Nodes, way: &Way) -> Option<(Spot, f64, f64)> {
+        let gpu_type = way.shape.gpu_type.index();
+        let mut left = way.shape.gpus;
+        let mut spot = Spot::new();
+        let (mut watts, mut wake, mut committed) = (0.0, 0.0_f64, 0.0);
+        let mut take = |node: u32, c: u16, gpus: u8| {
+            let class = &self.classes[usize::from(c)];
+            let busy = usize::from(class.size - nodes.free(node));
+            let after = busy + usize::from(gpus);
+            let own = way.power * f64::from(gpus);
+            watts += class.billed[after] - class.billed[busy] + class.pue * own;
+            let limits = if class.additive { way.limit * f64::from(gpus) } else { 0.0 };
+            committed += class.committed[after] - class.committed[busy] + limits;
+            wake = wake.max(if busy == 0 { class.wake } else { 0.0 });
+            spot.push((node, gpus));
+        };
+        let mut classes: Vec<u16> = self.classes_of[gpu_type].clone();
+        let key = |c: &u16| {
+            let class = &self.classes[usize::from(*c)];
+            (class.wake > 0.0, u8::MAX - class.size)
+        };
+        classes.sort_by_key(key);
+        let largest = classes.iter().map(|c| self.classes[usize::from(*c)].size).max()?;
+        let fewest = way.nodes;
+        let mut used = 0;
+        for c in &classes {
+            let size = self.classes[usize::from(*c)].size;
+            if size < largest {
+                continue;
+            }
+            for node in nodes.with_free(*c, size).iter().rev() {
+                if left < u32::from(size) || used == fewest {
+                    break;
+                }
+                take(*node, *c, size);
+                left -= u32::from(size);
+                used += 1;
+            }
+        }
+        if left > 0 {
+            let gpus = u8::try_from(left).ok().filter(|gpus| *gpus < largest)?;
+            let (c, node) = (gpus..=largest).find_map(|free| {
+                classes.iter().find_map(|c| {
+                    if free > self.classes[usize::from(*c)].size {
+                        return None;
+                    }
+                    let whole = free == self.classes[usize::from(*c)].size;
+                    let list = nodes.with_free(*c, free);
+                    // The whole nodes at the end of the list are taken already.
+                    let skip = if whole && free == largest { used as usize } else { 0 };
+                    list.iter().rev().nth(skip).map(|node| (*c, *node))
+                })
+            })?;
+            take(node, c, gpus);
+            used += 1;
+        }
+        let fits = used == fewest && nodes.committed + committed <= self.budget;
+        spot.sort_unstable();
+        fits.then_some((spot, watts, wake))
+    }
+
+    /// The best way to start the job now on what is free, if that is better than to wait.
+    pub(super) fn offer(&self, at: usize, nodes: &Nodes, moment: &Moment) -> Option<Offer> {
+        let item = &self.items[at];
+        let mut best: Option<Offer> = None;
+        let mut wait = f64::INFINITY;
+        for (index, way) in self.ways_of(at) {
+            match self.place(nodes, way) {
+                Some((spot, watts, wake)) => {
+                    let lost = item.load + wake;
+                    let score = self.cost(item, way, moment, moment.time, lost, watts);
+                    if best.as_ref().is_none_or(|b| score < b.score) {
+                        best = Some(Offer { way: index, spot, score });
+                    }
+                }
+                None => {
+                    let gpu_type = way.shape.gpu_type.index();
+                    let delay = (moment.ahead[gpu_type] + way.gpus()) / moment.freed[gpu_type];
+                    let start = moment.time + delay;
+                    wait = wait.min(self.ideal(item, way, moment, start));
+                }
+            }
+        }
+        best.filter(|best| best.score <= wait || item.overdue)
+    }
+
+    /// The job takes its place in the line for the GPUs it would rather have.
+    pub(super) fn stand_in_line(&self, at: usize, moment: &mut Moment) {
+        let item = &self.items[at];
+        let best = self
+            .ways_of(at)
+            .map(|(_, way)| (way, self.ideal(item, way, moment, moment.time)))
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((way, _)) = best {
+            moment.ahead[way.shape.gpu_type.index()] += way.gpus();
+        }
+    }
+
+    /// How urgent a job is, from 0 to 1, and its time in the best way.
+    fn urgency(&self, at: usize, rule: &Rule, moment: &Moment, mean: f64) -> (f64, f64, f64) {
+        let item = &self.items[at];
+        let (mut time, mut gpus, mut least) = (0.0, 1.0, f64::INFINITY);
+        for (_, way) in self.ways_of(at) {
+            let cost = self.ideal(item, way, moment, moment.time);
+            if cost < least || time == 0.0 {
+                least = cost;
+                time = item.work / way.rate + item.load;
+                gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
+            }
+        }
+        let slack = (item.due - moment.time - time).max(0.0);
+        let urgency = if slack > 0.0 { (-slack / (rule.foresight * mean)).exp() } else { 1.0 };
+        (urgency, time, gpus)
+    }
+
+    /// Sorts jobs, most pressing first, and sets the prices that follow from those who wait.
+    /// `running` are those whose index counts but who do not wait.
+    pub(super) fn sort(
+        &self,
+        rule: &Rule,
+        moment: &mut Moment,
+        jobs: &mut [u32],
+        keys: &mut Vec<(f64, u32)>,
+        waits: impl Fn(u32) -> bool,
+    ) {
+        let mean = self.mean_time(jobs);
+        keys.clear();
+        let mut pressure = 0.0;
+        for at in jobs.iter() {
+            let item = &self.items[*at as usize];
+            let (urgency, time, gpus) = self.urgency(*at as usize, rule, moment, mean);
+            let pressing = item.weight * urgency;
+            if waits(*at) {
+                pressure += pressing;
+            }
+            // Equal ones, such as those that cost nothing, in the order they came.
+            let first = if item.overdue { 1e18 + item.age } else { 0.0 };
+            keys.push((first + pressing / (time * gpus).max(1e-9) + item.age * 1e-24, *at));
+        }
+        keys.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        for (slot, (_, at)) in jobs.iter_mut().zip(keys.iter()) {
+            *slot = *at;
+        }
+        let all: f64 = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
+        let price = rule.gpu * pressure / all.max(1.0);
+        moment.gpu_price.clear();
+        moment.gpu_price.extend(self.worth.iter().map(|worth| price * worth));
+        let budget = self.budget;
+        moment.watt_price =
+            if budget.is_finite() { rule.watt * pressure / budget.max(1.0) } else { 0.0 };
+    }
+
+    fn mean_time(&self, jobs: &[u32]) -> f64 {
+        let sum: f64 = jobs.iter().map(|at| self.usual[*at as usize]).sum();
+        (sum / jobs.len().max(1) as f64).max(1.0)
+    }
+}

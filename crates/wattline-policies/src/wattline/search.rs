@@ -1,0 +1,382 @@
+//! The search: from the plan in force and from scratch, by several rules, then move by move.
+//!
+//! Every candidate is rolled forward and judged by what it costs in the end, restarts included. So
+//! a job is moved only where that pays for itself.
+
+use super::model::{Problem, Slot};
+use super::nodes::Nodes;
+use super::rollout::{Draft, Outcome, Roller};
+use super::rule::{Moment, Rule};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// How much to search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Jobs looked at, over all rollouts.
+    pub(super) work: u64,
+    pub(super) seed: u64,
+    /// What a restart must gain beyond what it costs, as a part of the job's own energy cost.
+    pub(super) hysteresis: f64,
+}
+
+/// The rules that are tried.
+const RULES: [Rule; 5] = [
+    Rule { foresight: 1.0, gpu: 1.0, watt: 0.5 },
+    Rule { foresight: 0.4, gpu: 1.0, watt: 1.0 },
+    Rule { foresight: 2.5, gpu: 1.0, watt: 0.0 },
+    Rule { foresight: 1.0, gpu: 2.5, watt: 2.5 },
+    Rule { foresight: 1.0, gpu: 0.3, watt: 0.2 },
+];
+
+/// A draft and what it comes to.
+#[derive(Clone, Debug)]
+pub(super) struct Solution {
+    pub(super) draft: Draft,
+    pub(super) rule: Rule,
+    pub(super) outcome: Outcome,
+    /// With what restarts count beyond their cost.
+    value: f64,
+}
+
+/// The best plan found.
+pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
+    let mut search = Search::new(problem, effort);
+    let mut best: Option<Solution> = None;
+    for rule in RULES {
+        if best.is_some() && search.roller.work > effort.work / 2 {
+            break;
+        }
+        search.look(&rule);
+        for anew in [false, true] {
+            let draft = if anew { search.anew() } else { search.keep() };
+            let solution = search.judge(draft, &rule);
+            if best.as_ref().is_none_or(|b| solution.value < b.value - 1e-12) {
+                best = Some(solution);
+            }
+        }
+    }
+    let Some(mut best) = best else { unreachable!("there are rules") };
+    search.look(&best.rule);
+    search.improve(&mut best, effort);
+    best
+}
+
+struct Search<'p, 'v, 'a> {
+    problem: &'p Problem<'v, 'a>,
+    roller: Roller<'p, 'v, 'a>,
+    /// All jobs, most pressing first, and the moment's prices, by the rule looked at.
+    order: Vec<u32>,
+    moment: Moment,
+    keys: Vec<(f64, u32)>,
+    hysteresis: f64,
+}
+
+impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
+    fn new(problem: &'p Problem<'v, 'a>, effort: &Effort) -> Self {
+        let roller = Roller::new(problem);
+        Self {
+            problem,
+            order: (0..problem.items.len() as u32).collect(),
+            moment: roller.moment.clone(),
+            roller,
+            keys: Vec::new(),
+            hysteresis: effort.hysteresis,
+        }
+    }
+
+    /// Takes on a rule.
+    fn look(&mut self, rule: &Rule) {
+        let problem = self.problem;
+        let types = problem.gpus_of.len();
+        let mut busy = vec![(0.0, 0.0); types];
+        for (at, item) in problem.items.iter().enumerate() {
+            if let Some(slot) = &item.now {
+                let way = problem.way(slot.way);
+                let sum = &mut busy[way.shape.gpu_type.index()];
+                let left = self.roller.ends_at(at, slot);
+                *sum = (sum.0 + way.gpus(), sum.1 + way.gpus() * left);
+            }
+        }
+        self.moment.time = 0.0;
+        self.moment.gpu_price.iter_mut().for_each(|price| *price = 0.0);
+        for (gpu_type, (gpus, left)) in busy.into_iter().enumerate() {
+            let mean: f64 = left / gpus.max(1.0);
+            self.moment.freed[gpu_type] = if gpus > 0.0 { gpus / mean.max(1.0) } else { 1e-9 };
+        }
+        let waits = |at: u32| problem.items[at as usize].now.is_none();
+        // Twice, because the order follows the prices and the prices the order.
+        for _ in 0..2 {
+            let (order, keys) = (&mut self.order, &mut self.keys);
+            problem.sort(rule, &mut self.moment, order, keys, waits);
+            self.roller.work += order.len() as u64;
+        }
+    }
+
+    fn judge(&mut self, draft: Draft, rule: &Rule) -> Solution {
+        let outcome = self.roller.evaluate(&draft, rule);
+        let value = outcome.cost + self.restarts(&draft);
+        Solution { draft, rule: *rule, outcome, value }
+    }
+
+    /// What the draft's restarts must gain beyond what they cost.
+    fn restarts(&self, draft: &Draft) -> f64 {
+        let problem = self.problem;
+        let mut sum = 0.0;
+        for (item, slot) in problem.items.iter().zip(draft) {
+            let Some(now) = item.now.as_ref().filter(|_| item.runs) else { continue };
+            let stays = slot.as_ref().is_some_and(|slot| {
+                slot.spot == now.spot && problem.same_but_limit(slot.way, now.way)
+            });
+            if !stays {
+                let way = problem.way(now.way);
+                let time = item.work / way.rate + item.restart;
+                let own = way.gpus() * way.power.max(100.0);
+                sum += self.hysteresis * problem.prices.watt(0.0, time) * own;
+                sum += item.weight * item.restart * self.hysteresis;
+            }
+        }
+        sum
+    }
+
+    fn nodes(&self, draft: &Draft) -> Nodes {
+        let problem = self.problem;
+        let mut nodes = problem.empty.clone();
+        for slot in draft.iter().flatten() {
+            nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+        }
+        nodes
+    }
+
+    /// Everybody stays, and whoever waits fills what is free.
+    fn keep(&mut self) -> Draft {
+        let mut draft: Draft = self.problem.items.iter().map(|item| item.now.clone()).collect();
+        let mut nodes = self.nodes(&draft);
+        self.fill(&mut draft, &mut nodes, None);
+        draft
+    }
+
+    /// All that may move is planned anew, most pressing first.
+    fn anew(&mut self) -> Draft {
+        let problem = self.problem;
+        let mut draft: Draft =
+            problem.items.iter().map(|item| item.now.clone().filter(|_| item.pinned)).collect();
+        let mut nodes = self.nodes(&draft);
+        self.moment.ahead.iter_mut().for_each(|a| *a = 0.0);
+        let mut chosen: Vec<(u32, u32)> = Vec::new();
+        for at in 0..self.order.len() {
+            let at = self.order[at];
+            if draft[at as usize].is_some() {
+                continue;
+            }
+            self.roller.work += 1;
+            if let Some(slot) = self.best_slot(at as usize, &nodes) {
+                nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+                chosen.push((at, slot.way));
+            } else {
+                problem.stand_in_line(at as usize, &mut self.moment);
+            }
+        }
+        // Who keeps its way keeps its GPUs; the others come after them.
+        let mut nodes = self.nodes(&draft);
+        let mut others = Vec::new();
+        for (at, way) in chosen {
+            let now = problem.items[at as usize].now.as_ref();
+            match now.filter(|now| problem.same_but_limit(now.way, way)) {
+                Some(now) => {
+                    let slot = Slot { way, spot: now.spot.clone() };
+                    nodes.take(&problem.classes, &slot.spot, problem.way(way).limit);
+                    draft[at as usize] = Some(slot);
+                }
+                None => others.push((at, way)),
+            }
+        }
+        for (at, way) in others {
+            if let Some((spot, _, _)) = problem.place(&nodes, problem.way(way)) {
+                nodes.take(&problem.classes, &spot, problem.way(way).limit);
+                draft[at as usize] = Some(Slot { way, spot });
+            }
+        }
+        self.fill(&mut draft, &mut nodes, None);
+        draft
+    }
+
+    /// Where a job is best: where it is now, as far as that is free, or elsewhere.
+    fn best_slot(&self, at: usize, nodes: &Nodes) -> Option<Slot> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let offer = problem.offer(at, nodes, &self.moment);
+        let stay = item.now.as_ref().filter(|now| {
+            item.runs && now.spot.iter().all(|(node, gpus)| nodes.free(*node) >= *gpus)
+        });
+        if let Some(now) = stay {
+            let way = problem.way(now.way);
+            let cost = problem.ideal(item, way, &self.moment, 0.0);
+            let lost = way.gpus() * item.restart;
+            let moving = lost * self.moment.gpu_price[way.shape.gpu_type.index()];
+            if offer.as_ref().is_none_or(|offer| {
+                cost <= offer.score + moving || problem.same_but_limit(offer.way, now.way)
+            }) {
+                return Some(now.clone());
+            }
+        }
+        offer.map(|offer| Slot { way: offer.way, spot: offer.spot })
+    }
+
+    /// Whoever waits fills what is free, but for one.
+    fn fill(&mut self, draft: &mut Draft, nodes: &mut Nodes, but: Option<usize>) {
+        let problem = self.problem;
+        self.moment.ahead.iter_mut().for_each(|a| *a = 0.0);
+        let mut tried = 0;
+        for at in 0..self.order.len() {
+            if nodes.free_of.iter().all(|free| *free == 0) || tried > FILL_TRIES {
+                break;
+            }
+            let at = self.order[at] as usize;
+            if draft[at].is_some() || but == Some(at) {
+                continue;
+            }
+            self.roller.work += 1;
+            if let Some(offer) = problem.offer(at, nodes, &self.moment) {
+                nodes.take(&problem.classes, &offer.spot, problem.way(offer.way).limit);
+                draft[at] = Some(Slot { way: offer.way, spot: offer.spot });
+            } else {
+                tried += 1;
+                problem.stand_in_line(at, &mut self.moment);
+            }
+        }
+    }
+
+    /// Single moves, as long as they pay.
+    fn improve(&mut self, best: &mut Solution, effort: &Effort) {
+        let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
+        let mut moves = self.moves(&best.draft);
+        while self.roller.work < effort.work && !moves.is_empty() {
+            let change = moves.swap_remove(random.random_range(0..moves.len()));
+            let Some(draft) = self.changed(&best.draft, change) else { continue };
+            let solution = self.judge(draft, &best.rule);
+            if solution.value < best.value - 1e-9 * best.value.abs() {
+                *best = solution;
+                moves = self.moves(&best.draft);
+            }
+        }
+    }
+
+    fn moves(&self, draft: &Draft) -> Vec<Move> {
+        let problem = self.problem;
+        let mut moves = Vec::new();
+        let mut waiting = 0;
+        for at in &self.order {
+            let item = &problem.items[*at as usize];
+            if item.pinned {
+                continue;
+            }
+            let Some(slot) = &draft[*at as usize] else {
+                waiting += 1;
+                if waiting <= WAITING {
+                    moves.extend(item.ways.clone().map(|way| Move::Into { at: *at, way }));
+                }
+                continue;
+            };
+            moves.push(Move::Pause { at: *at });
+            moves.push(Move::Elsewhere { at: *at });
+            let others = item.ways.clone().filter(|way| *way != slot.way);
+            moves.extend(others.map(|way| Move::Way { at: *at, way }));
+        }
+        moves
+    }
+
+    fn changed(&mut self, draft: &Draft, change: Move) -> Option<Draft> {
+        let problem = self.problem;
+        let mut draft = draft.clone();
+        match change {
+            Move::Pause { at } => {
+                draft[at as usize] = None;
+                let mut nodes = self.nodes(&draft);
+                self.fill(&mut draft, &mut nodes, Some(at as usize));
+            }
+            Move::Elsewhere { at } => {
+                let slot = draft[at as usize].take()?;
+                let mut nodes = self.nodes(&draft);
+                let way = problem.way(slot.way);
+                let (spot, _, _) = problem.place(&nodes, way)?;
+                if spot == slot.spot {
+                    return None;
+                }
+                nodes.take(&problem.classes, &spot, way.limit);
+                draft[at as usize] = Some(Slot { way: slot.way, spot });
+                self.fill(&mut draft, &mut nodes, None);
+            }
+            Move::Way { at, way } => {
+                let slot = draft[at as usize].take()?;
+                let mut nodes = self.nodes(&draft);
+                let new = problem.way(way);
+                let (spot, _, _) = if problem.same_but_limit(slot.way, way) {
+                    (slot.spot, 0.0, 0.0)
+                } else {
+                    problem.place(&nodes, new)?
+                };
+                nodes.take(&problem.classes, &spot, new.limit);
+                if nodes.committed > problem.budget {
+                    return None;
+                }
+                draft[at as usize] = Some(Slot { way, spot });
+                self.fill(&mut draft, &mut nodes, None);
+            }
+            Move::Into { at, way } => {
+                let mut nodes = self.nodes(&draft);
+                let new = problem.way(way);
+                if problem.place(&nodes, new).is_none() {
+                    self.make_room(&mut draft, &mut nodes, at, way)?;
+                }
+                let (spot, _, _) = problem.place(&nodes, new)?;
+                nodes.take(&problem.classes, &spot, new.limit);
+                draft[at as usize] = Some(Slot { way, spot });
+                self.fill(&mut draft, &mut nodes, None);
+            }
+        }
+        Some(draft)
+    }
+
+    /// The least pressing jobs of that GPU type leave until the way fits.
+    fn make_room(&mut self, draft: &mut Draft, nodes: &mut Nodes, at: u32, way: u32) -> Option<()> {
+        let problem = self.problem;
+        let new = problem.way(way);
+        for victim in self.order.iter().rev() {
+            if *victim == at {
+                return None;
+            }
+            let item = &problem.items[*victim as usize];
+            let Some(slot) = draft[*victim as usize].as_ref().filter(|_| !item.pinned) else {
+                continue;
+            };
+            let of_type = problem.way(slot.way).shape.gpu_type == new.shape.gpu_type;
+            if !of_type {
+                continue;
+            }
+            nodes.give_back(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+            draft[*victim as usize] = None;
+            if problem.place(nodes, new).is_some() {
+                return Some(());
+            }
+        }
+        None
+    }
+}
+
+/// Of those that wait, so many are tried in place of others.
+const WAITING: usize = 16;
+/// After so many jobs that do not fit, nobody else is tried.
+const FILL_TRIES: usize = 200;
+
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    /// The job stops, or does not start.
+    Pause { at: u32 },
+    /// The job goes to other GPUs.
+    Elsewhere { at: u32 },
+    /// The job runs in another way.
+    Way { at: u32, way: u32 },
+    /// The job starts, if need be in place of others.
+    Into { at: u32, way: u32 },
+}

@@ -1,0 +1,163 @@
+//! From the search's draft to a plan with GPUs, nodes and reasons.
+
+use super::model::{Problem, Slot};
+use super::search::Solution;
+use crate::placing::lowest;
+use wattline_core::ids::NodeId;
+use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
+use wattline_core::plan::{Decision, JobChange, NodeChange, Plan, Reason};
+use wattline_core::power::{self, NodePower, Occupancy};
+use wattline_core::state::Target;
+use wattline_core::units::{Seconds, Watts};
+
+/// The plan that carries the draft out.
+pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
+    let view = problem.view;
+    let state = view.state;
+    let mut plan = Plan::unchanged(view.plan);
+    let mut taken: Vec<u64> = vec![0; state.cluster().nodes().len()];
+    let mut held = vec![Occupancy::default(); taken.len()];
+    let ours: Vec<bool> = {
+        let mut ours = vec![false; state.job_count()];
+        problem.items.iter().for_each(|item| ours[item.id.index()] = true);
+        ours
+    };
+    for id in state.cluster().node_ids() {
+        for resident in state.node(id).planned.iter().filter(|r| !ours[r.job.index()]) {
+            taken[id.index()] |= resident.mask;
+            held[id.index()] = held[id.index()].with(resident.mask.count_ones(), resident.limit);
+        }
+    }
+    let placed = |at: usize| solution.draft[at].as_ref();
+    let stays = |at: usize, slot: &Slot| {
+        problem.items[at].now.as_ref().is_some_and(|now| {
+            now.spot == slot.spot && problem.same_but_limit(now.way, slot.way)
+        })
+    };
+    // Who stays keeps the very GPUs; the others get what is left.
+    let mut placements: Vec<Option<Placement>> = vec![None; problem.items.len()];
+    for first in [true, false] {
+        for (at, item) in problem.items.iter().enumerate() {
+            let Some(slot) = placed(at).filter(|slot| stays(at, slot) == first) else { continue };
+            let way = problem.way(slot.way);
+            let now = state.job(item.id).planned.as_ref();
+            let allocation = match now.filter(|_| first) {
+                Some(now) => now.allocation.clone(),
+                None => {
+                    let share = |(node, gpus): &(u32, u8)| {
+                        let size = state.cluster().node(NodeId(*node)).gpus;
+                        let free = mask_of(size) & !taken[*node as usize];
+                        Share { node: NodeId(*node), mask: lowest(free, u32::from(*gpus)) }
+                    };
+                    Allocation::over(slot.spot.iter().map(share).collect())
+                }
+            };
+            let limit = Watts::new(way.limit);
+            for share in allocation.shares() {
+                taken[share.node.index()] |= share.mask;
+                let node = &mut held[share.node.index()];
+                *node = node.with(share.count(), limit);
+            }
+            let configuration = Configuration {
+                gpu_type: way.shape.gpu_type,
+                gpus: way.shape.gpus,
+                nodes: way.nodes,
+                batch: way.batch,
+                power_limit: limit,
+            };
+            placements[at] = Some(Placement { configuration, allocation });
+        }
+    }
+    for (at, item) in problem.items.iter().enumerate() {
+        let job = state.job(item.id);
+        let (decision, reason) = match placements[at].take() {
+            Some(new) if job.planned.as_ref() != Some(&new) => {
+                let slot = placed(at);
+                let way = slot.map(|slot| problem.way(slot.way));
+                let end = slot.map_or(0.0, |slot| {
+                    item.work / problem.way(slot.way).rate + problem.lost(at, slot)
+                });
+                let limit_only = job.planned.as_ref().filter(|old| old.same_but_limit(&new));
+                let reason = match (limit_only, way) {
+                    (Some(old), _) if new.configuration.power_limit > old.configuration.power_limit => {
+                        Reason::LimitRaised
+                    }
+                    (Some(_), _) => Reason::LimitLowered,
+                    (None, _) if item.ways.len() == 1 => Reason::AsRequested,
+                    (None, Some(way)) if end * way.later <= item.due => Reason::CheapestInTime,
+                    _ => Reason::FastestWhenLate,
+                };
+                (Decision::Run(new), reason)
+            }
+            None if job.planned.is_some() => (Decision::Wait, Reason::Postponed),
+            None if job.reason == Reason::Arrived => (Decision::Wait, Reason::NoRoom),
+            _ => continue,
+        };
+        plan.jobs.push(JobChange { job: item.id, decision, reason });
+    }
+    say_nodes(problem, &held, &mut plan);
+    plan
+}
+
+/// Nodes that jobs need are up; idle ones sleep when that pays for the boot.
+fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
+    let view = problem.view;
+    let cluster = view.state.cluster();
+    let mut targets: Vec<(Target, Reason)> = Vec::with_capacity(held.len());
+    for id in cluster.node_ids() {
+        let node = view.state.node(id);
+        let mut target = (node.target, node.reason);
+        let lost = node.power == NodePower::Down;
+        match (node.target, held[id.index()].busy) {
+            (Target::Asleep, 1..) if !lost => target = (Target::Up, Reason::NodeNeeded),
+            (Target::Up, 0) if !lost => {
+                let idle_since = if node.planned.is_empty() { node.idle_since } else { view.now };
+                if let Some(after) = pays_after(problem, id) {
+                    let at = idle_since + after;
+                    if at <= view.now {
+                        target = (Target::Asleep, Reason::NodeIdle);
+                    } else {
+                        plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at)));
+                    }
+                }
+            }
+            _ => {}
+        }
+        targets.push(target);
+    }
+    let committed = |id: NodeId, target: Target| {
+        let power = view.state.node(id).power_under(target);
+        power::committed(cluster, id, power, held[id.index()]).get()
+    };
+    let budget = view.budget.map_or(f64::INFINITY, Watts::get);
+    let mut sum: f64 = cluster.node_ids().map(|id| committed(id, targets[id.index()].0)).sum();
+    let mut ids: Vec<NodeId> = cluster.node_ids().collect();
+    while sum > budget
+        && let Some(id) = ids.pop()
+    {
+        let idle = held[id.index()].busy == 0 && view.state.node(id).power != NodePower::Down;
+        if idle && targets[id.index()].0 == Target::Up {
+            sum += committed(id, Target::Asleep) - committed(id, Target::Up);
+            targets[id.index()] = (Target::Asleep, Reason::NodeOverBudget);
+        }
+    }
+    for id in cluster.node_ids() {
+        let (target, reason) = targets[id.index()];
+        if target != view.state.node(id).target {
+            plan.nodes.push(NodeChange { node: id, target, reason });
+        }
+    }
+}
+
+/// After how long an idle node has lost what a boot costs; `None` if sleep saves nothing.
+fn pays_after(problem: &Problem<'_, '_>, id: NodeId) -> Option<Seconds> {
+    let cluster = problem.view.state.cluster();
+    let node = cluster.node(id);
+    let idle = power::committed(cluster, id, NodePower::Up, Occupancy::default());
+    let saves = (idle - node.sleep).get();
+    if saves <= 0.0 {
+        return None;
+    }
+    let boot = (node.boot * (node.boot_time + node.shutdown_time)).get();
+    Some(Seconds::new((boot / saves).min(3600.0)))
+}

@@ -1,0 +1,188 @@
+//! The ways a job can run: shape, batch and power limit, with what they cost in time and power.
+//!
+//! A job may have hundreds. Those that another beats in GPUs, time and energy alike are dropped,
+//! and what is left of a shape is thinned to its fastest, its most frugal and some between.
+
+use std::collections::BTreeMap;
+use wattline_core::cluster::Shape;
+use wattline_core::ids::{MenuId, WorkloadId};
+use wattline_core::job::{Bounds, Elasticity};
+use wattline_core::placement::Configuration;
+use wattline_core::policy::ClusterView;
+use wattline_core::state::JobState;
+
+/// One way to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) shape: Shape,
+    /// On how many nodes.
+    pub(super) nodes: u32,
+    pub(super) batch: u32,
+    /// Power limit in W.
+    pub(super) limit: f64,
+    /// Work per second.
+    pub(super) rate: f64,
+    /// Predicted power of each GPU in W.
+    pub(super) power: f64,
+    /// Factors on the predicted time that one and four of five runs stay below.
+    pub(super) sooner: f64,
+    pub(super) later: f64,
+}
+
+impl Way {
+    pub(super) fn gpus(&self) -> f64 {
+        f64::from(self.shape.gpus)
+    }
+
+    fn new(job: &JobState, view: &ClusterView<'_>, configuration: Configuration) -> Option<Self> {
+        let prediction = view.predictor.predict(&job.job, &configuration)?;
+        let sound = prediction.rate.0.is_finite() && prediction.rate.0 > 0.0;
+        let (sooner, later) = (prediction.time_quantile(0.2), prediction.time_quantile(0.8));
+        sound.then_some(Self {
+            shape: configuration.shape(),
+            nodes: configuration.nodes,
+            batch: configuration.batch,
+            limit: configuration.power_limit.get(),
+            rate: prediction.rate.0,
+            power: prediction.power.get(),
+            sooner,
+            later,
+        })
+    }
+
+    /// The way a job is planned at present.
+    pub(super) fn present(
+        job: &JobState,
+        view: &ClusterView<'_>,
+        configuration: &Configuration,
+    ) -> Option<Self> {
+        Self::new(job, view, *configuration)
+    }
+
+    fn energy(&self) -> f64 {
+        self.power * self.gpus() / self.rate
+    }
+}
+
+/// Jobs with equal keys have equal ways.
+type Key = (WorkloadId, MenuId, bool, [u32; 3], [u32; 3]);
+
+/// The ways of all jobs, looked up once for jobs that are alike.
+pub(super) struct Ways {
+    known: BTreeMap<Key, Vec<Way>>,
+    /// Whether a power limit is worth choosing: not where all that is counted is time.
+    limits: bool,
+}
+
+/// Most ways kept per shape and per job.
+const PER_SHAPE: usize = 4;
+const SHAPES: usize = 8;
+
+impl Ways {
+    pub(super) fn new(limits: bool) -> Self {
+        Self { known: BTreeMap::new(), limits }
+    }
+
+    /// All ways of a job that are worth a thought.
+    pub(super) fn of(&mut self, view: &ClusterView<'_>, job: &JobState) -> &[Way] {
+        let bounds = |b: Bounds| [b.min, b.requested, b.max];
+        let adaptive = job.job.elasticity == Elasticity::Adaptive;
+        let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
+        let key = (job.job.workload, job.menu, adaptive, gpus, batch);
+        let limits = self.limits;
+        self.known.entry(key).or_insert_with(|| look_up(view, job, adaptive, limits))
+    }
+}
+
+fn look_up(view: &ClusterView<'_>, job: &JobState, adaptive: bool, limits: bool) -> Vec<Way> {
+    let cluster = view.state.cluster();
+    let batches = if adaptive { batches(job.job.batch) } else { vec![job.job.batch.requested] };
+    let mut all = Vec::new();
+    for shape in few(view.state.menu(job.menu), job.job.gpus.requested) {
+        let mut of_shape = Vec::new();
+        let card = cluster.gpu_type(shape.gpu_type);
+        let plain = cluster.plain_configuration(&job.job, shape);
+        for batch in &batches {
+            for power_limit in card.limits_down() {
+                let configuration = Configuration { batch: *batch, power_limit, ..plain };
+                of_shape.extend(Way::new(job, view, configuration));
+                if !limits {
+                    break;
+                }
+            }
+        }
+        thin(&mut of_shape);
+        all.extend(of_shape);
+    }
+    let beaten = |way: &Way, by: &Way| {
+        let same = way.shape.gpu_type == by.shape.gpu_type;
+        let not_worse = by.shape.gpus <= way.shape.gpus
+            && by.rate >= way.rate
+            && by.energy() <= way.energy()
+            && by.limit * by.gpus() <= way.limit * way.gpus();
+        let better = by.shape.gpus < way.shape.gpus
+            || by.rate > way.rate
+            || by.energy() < way.energy();
+        same && not_worse && better
+    };
+    let kept: Vec<Way> =
+        all.iter().filter(|way| !all.iter().any(|by| beaten(way, by))).copied().collect();
+    kept
+}
+
+/// Powers of two between the bounds, and what was asked for.
+fn batches(bounds: Bounds) -> Vec<u32> {
+    let mut sizes = vec![bounds.requested];
+    let mut size = bounds.requested;
+    while size / 2 >= bounds.min && size / 2 > 0 {
+        size /= 2;
+        sizes.push(size);
+    }
+    size = bounds.requested;
+    while size.saturating_mul(2) <= bounds.max {
+        size = size.saturating_mul(2);
+        sizes.push(size);
+    }
+    sizes
+}
+
+/// Of a long menu, per GPU type, the counts that double, and what was asked for.
+fn few(menu: &[Shape], asked: u32) -> Vec<Shape> {
+    let mut kept = Vec::new();
+    for of_type in menu.chunk_by(|a, b| a.gpu_type == b.gpu_type) {
+        if of_type.len() <= SHAPES {
+            kept.extend_from_slice(of_type);
+            continue;
+        }
+        let mut next = 0;
+        for (at, shape) in of_type.iter().enumerate() {
+            let last = at + 1 == of_type.len();
+            if shape.gpus >= next || shape.gpus == asked || last {
+                kept.push(*shape);
+                next = shape.gpus.saturating_mul(2).max(next);
+            }
+        }
+    }
+    kept
+}
+
+/// Leaves those of a shape that none beats in time and energy, and of these a few.
+fn thin(ways: &mut Vec<Way>) {
+    ways.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
+    let mut least = f64::INFINITY;
+    ways.retain(|way| {
+        let better = way.energy() < least * (1.0 - 1e-9);
+        if better {
+            least = way.energy();
+        }
+        better
+    });
+    while ways.len() > PER_SHAPE {
+        // The one whose neighbours stand for it best.
+        let close = |at: usize| (ways[at - 1].rate / ways[at + 1].rate).ln();
+        let Some(at) = (1..ways.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b))) else {
+            return;
+        };
+        ways.remove(at);
+    }
+}
