@@ -11,6 +11,12 @@ use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
 use wattline_core::state::{NodeState, Phase, Target};
 
+/// Jobs that come later lose by GPU time that is taken then as so many waiting jobs would, when the
+/// cluster is full; with half the jobs, a quarter of that.
+const TOLL: f64 = 12.0;
+/// They come within this part of a mean run time.
+const SOON: f64 = 0.5;
+
 /// A job.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
@@ -33,6 +39,8 @@ pub(super) struct Item {
     pub(super) runs: bool,
     /// It may not leave its GPUs.
     pub(super) pinned: bool,
+    /// It may never leave GPUs once it has them, so that where it starts matters for good.
+    pub(super) stays: bool,
     /// It has waited for so long that it goes first.
     pub(super) overdue: bool,
     /// Seconds since it was submitted.
@@ -77,6 +85,14 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) worth: Vec<f64>,
     /// By item: its time in the way that takes least GPU time.
     pub(super) usual: Vec<f64>,
+    /// Of a job, on average.
+    pub(super) mean_weight: f64,
+    /// GPUs, those of slower types counted for less.
+    pub(super) capacity: f64,
+    /// What a GPU-second costs those who will come, when they have come.
+    pub(super) toll: f64,
+    /// Seconds in which most of the free GPUs will be wanted.
+    pub(super) soon: f64,
     /// All nodes without the jobs above.
     pub(super) empty: Nodes,
     pub(super) budget: f64,
@@ -112,6 +128,10 @@ impl<'v, 'a> Problem<'v, 'a> {
             worth: vec![1.0; gpus_of.len()],
             gpus_of,
             usual: Vec::new(),
+            mean_weight: 0.0,
+            capacity: 1.0,
+            toll: 0.0,
+            soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
             prices,
@@ -119,7 +139,20 @@ impl<'v, 'a> Problem<'v, 'a> {
         problem.add_items(objective);
         problem.weigh_types();
         problem.usual = (0..problem.items.len()).map(|at| problem.frugal_time(at)).collect();
+        problem.sum_up();
         problem
+    }
+
+    /// What follows from all jobs together.
+    fn sum_up(&mut self) {
+        let jobs = self.items.len().max(1) as f64;
+        self.mean_weight = self.items.iter().map(|item| item.weight).sum::<f64>() / jobs;
+        let mean_time = self.usual.iter().sum::<f64>() / jobs;
+        self.soon = (mean_time * SOON).max(1.0);
+        self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
+        let gpus: f64 = self.gpus_of.iter().sum();
+        let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
+        self.toll = TOLL * self.mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
     fn add_items(&mut self, objective: &Objective) {
@@ -181,6 +214,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                 ways: first..last,
                 runs,
                 pinned: job.is_pinned(),
+                stays: !job.job.preemptible,
                 overdue: false,
                 age,
                 now,

@@ -54,9 +54,14 @@ impl PriceCurve {
         }
     }
 
-    /// When the price changes next, and whether it falls.
-    pub(super) fn next_fall(&self) -> Option<f64> {
-        let (_, _, now) = *self.stretches.first()?;
-        self.stretches.iter().skip(1).find(|(_, _, price)| *price < now * 0.999).map(|s| s.0)
+    /// The least a watt costs per second at some time between two.
+    pub(super) fn cheapest(&self, from: f64, to: f64) -> f64 {
+        if let [(_, _, price)] = self.stretches[..] {
+            return price;
+        }
+        let first = self.stretches.partition_point(|(begin, _, _)| *begin <= from).max(1) - 1;
+        let reached = self.stretches[first..].iter().take_while(|(begin, _, _)| *begin <= to);
+        let least = reached.map(|(_, _, price)| *price).fold(f64::INFINITY, f64::min);
+        if least.is_finite() { least } else { self.stretches[first].2 }
     }
 }

@@ -1,32 +1,19 @@
 //! A plan rolled forward to every job's own end.
 //!
-//! What a plan costs is known when the last job is done: until then the rule decides who comes
-//! next, jobs take as long as predicted, and nobody new arrives. No job is moved on the way; what
-//! moving gains is seen when it is planned.
+//! What a plan costs is known when the last job is done. So jobs that wait follow one another in
+//! the order of the rule, on the GPUs that become free first, each in the way that is cheapest at
+//! its turn.
+//!
+//! Here GPUs of a type are one pool. Which node a waiting job will be on decides little, and leaving
+//! it open makes the cost a smooth function of the plan: with nodes in it, every change of a plan
+//! shuffles all that follows, and a search would choose by the noise of that. Jobs of the plan
+//! itself are on their nodes, with the watts these draw for as long as they are in use.
 
 use super::model::{Problem, Slot};
-use super::nodes::Nodes;
 use super::rule::{Moment, Rule};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Who runs where; by item.
 pub(super) type Draft = Vec<Option<Slot>>;
-
-/// Orders floats that are numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Time(f64);
-impl Eq for Time {}
-impl PartialOrd for Time {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Time {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
 
 /// What a rollout comes to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,43 +23,37 @@ pub(super) struct Outcome {
     pub(super) energy: f64,
 }
 
+/// The line of jobs that wait, as a rule has it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// All items, also those that run: they stand here should they lose their place.
+    pub(super) order: Vec<u32>,
+    /// What a GPU-second of the best type and a watt-second are worth at each turn.
+    worth: Vec<(f64, f64)>,
+}
+
 /// Working memory of rollouts.
 pub(super) struct Roller<'p, 'v, 'a> {
     pub(super) problem: &'p Problem<'v, 'a>,
-    nodes: Nodes,
-    slots: Draft,
-    ends: BinaryHeap<Reverse<(Time, u32)>>,
-    waiting: Vec<u32>,
-    keys: Vec<(f64, u32)>,
-    pub(super) moment: Moment,
-    /// By GPU type: busy GPUs, and the sum of their ends.
-    busy: Vec<(f64, f64)>,
+    /// By GPU type: when its GPUs become free, soonest first.
+    pools: Vec<Vec<f64>>,
+    /// By node that is in use: ends of its jobs and their GPUs.
+    on_nodes: Vec<Vec<(f64, u8)>>,
+    used: Vec<u32>,
     /// Jobs looked at so far: the work that is bounded.
     pub(super) work: u64,
 }
 
-/// The order is made anew this often over a rollout.
-const SORTS: usize = 12;
-/// After so many jobs that do not fit, nobody else is tried at that moment.
-const TRIES: usize = 6;
+/// The line is sorted anew this often while it is made.
+const SORTS: usize = 10;
 
 impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
     pub(super) fn new(problem: &'p Problem<'v, 'a>) -> Self {
-        let types = problem.gpus_of.len();
         Self {
             problem,
-            nodes: problem.empty.clone(),
-            slots: vec![None; problem.items.len()],
-            ends: BinaryHeap::new(),
-            waiting: Vec::new(),
-            keys: Vec::new(),
-            moment: Moment {
-                gpu_price: vec![0.0; types],
-                freed: vec![0.0; types],
-                ahead: vec![0.0; types],
-                ..Moment::default()
-            },
-            busy: vec![(0.0, 0.0); types],
+            pools: vec![Vec::new(); problem.gpus_of.len()],
+            on_nodes: vec![Vec::new(); problem.view.state.cluster().nodes().len()],
+            used: Vec::new(),
             work: 0,
         }
     }
@@ -80,131 +61,178 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
     /// Seconds from now to the end of a job that the draft runs so.
     pub(super) fn ends_at(&self, at: usize, slot: &Slot) -> f64 {
         let problem = self.problem;
+        problem.items[at].work / problem.way(slot.way).rate + problem.lost(at, slot)
+    }
+
+    /// When GPUs become free under a draft.
+    fn fill_pools(&mut self, draft: &Draft) {
+        let problem = self.problem;
+        self.pools.iter_mut().for_each(Vec::clear);
+        for (at, slot) in draft.iter().enumerate() {
+            let Some(slot) = slot else { continue };
+            let end = self.ends_at(at, slot);
+            let shape = problem.way(slot.way).shape;
+            let pool = &mut self.pools[shape.gpu_type.index()];
+            pool.resize(pool.len() + shape.gpus as usize, end);
+        }
+        // What is free now and not taken is free until something happens.
+        let next = self.pools.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let next = if next.is_finite() { next } else { 0.0 };
+        for (pool, all) in self.pools.iter_mut().zip(&problem.empty.free_of) {
+            pool.resize((*all as usize).max(pool.len()), next);
+            pool.sort_unstable_by(f64::total_cmp);
+        }
+    }
+
+    /// Makes the line that a rule leads to, with the draft's jobs where they are.
+    pub(super) fn line(&mut self, draft: &Draft, rule: &Rule, moment: &mut Moment) -> Line {
+        let problem = self.problem;
+        self.fill_pools(draft);
+        let count = problem.items.len();
+        let mut left: Vec<u32> = (0..count as u32).collect();
+        let mut keys = Vec::new();
+        let mut line = Line { order: Vec::with_capacity(count), worth: Vec::with_capacity(count) };
+        let mut time = 0.0;
+        let waits = |at: u32| draft[at as usize].is_none();
+        moment.gpu_price.iter_mut().for_each(|price| *price = 0.0);
+        let chunk = (count / SORTS).max(8);
+        let mut first = None;
+        while !left.is_empty() {
+            moment.time = time;
+            // Twice at the beginning: the order follows the prices and the prices the order.
+            for _ in 0..if line.order.is_empty() { 2 } else { 1 } {
+                problem.sort(rule, moment, &mut left, &mut keys, waits);
+                self.work += left.len() as u64;
+            }
+            if first.is_none() {
+                first = Some(moment.clone());
+            }
+            let turn = chunk.min(left.len());
+            for at in left.drain(..turn) {
+                line.order.push(at);
+                line.worth.push((moment.price, moment.watt_price));
+                if waits(at) {
+                    time = self.next(at as usize, (moment.price, moment.watt_price)).0.max(time);
+                }
+            }
+        }
+        if let Some(first) = first {
+            *moment = first;
+        }
+        line
+    }
+
+    /// The next job in the line takes GPUs of the pools: its start, what it costs, its energy.
+    fn next(&mut self, at: usize, worth: (f64, f64)) -> (f64, f64, f64) {
+        let problem = self.problem;
         let item = &problem.items[at];
-        let way = problem.way(slot.way);
-        item.work / way.rate + problem.lost(at, slot)
+        let mut best = (f64::INFINITY, 0.0, 0.0, 0.0, 0.0, 0, 0);
+        for (_, way) in problem.ways_of(at) {
+            let gpu_type = way.shape.gpu_type.index();
+            let gpus = way.shape.gpus as usize;
+            let Some(free) = self.pools[gpu_type].get(gpus - 1) else { continue };
+            let start = *free;
+            let time = item.work / way.rate + item.load;
+            let idle = self.pools[gpu_type].get(gpus).is_some_and(|free| *free <= start);
+            let watts = if idle { problem.alone_watts(way) } else { problem.usual_watts(way) };
+            let cost = problem.prices.watt(start, start + time) * watts
+                + problem.late(item, way, start, time);
+            let cost = cost + problem.toll(way, start, time);
+            let taken = worth.0 * problem.worth[gpu_type] + worth.1 * way.limit;
+            let score = cost + time * way.gpus() * taken;
+            if score < best.0 {
+                best = (score, start, cost, watts * time, start + time, gpu_type, gpus);
+            }
+        }
+        let (score, start, cost, energy, end, gpu_type, gpus) = best;
+        if score.is_finite() {
+            let pool = &mut self.pools[gpu_type];
+            let place = pool.partition_point(|free| *free < end);
+            let behind = place.max(gpus);
+            pool.copy_within(gpus..behind, 0);
+            pool[behind - gpus..behind].fill(end);
+        }
+        (start, cost, energy)
     }
 
     /// What the draft costs in the end.
-    pub(super) fn evaluate(&mut self, draft: &Draft, rule: &Rule) -> Outcome {
+    pub(super) fn evaluate(&mut self, draft: &Draft, line: &Line) -> Outcome {
         let problem = self.problem;
-        self.nodes.clone_from(&problem.empty);
-        self.slots.clone_from(draft);
-        self.ends.clear();
-        self.waiting.clear();
-        self.busy.iter_mut().for_each(|b| *b = (0.0, 0.0));
         let mut outcome = Outcome::default();
-        let mut own = 0.0;
         for (at, slot) in draft.iter().enumerate() {
-            match slot {
-                Some(slot) => {
-                    let way = problem.way(slot.way);
-                    self.nodes.take(&problem.classes, &slot.spot, way.limit);
-                    let lost = problem.lost(at, slot);
-                    own += self.start(at, 0.0, lost, &mut outcome);
+            let Some(slot) = slot else { continue };
+            let (item, way) = (&problem.items[at], problem.way(slot.way));
+            let end = self.ends_at(at, slot);
+            outcome.cost += problem.late(item, way, 0.0, end) + problem.toll(way, 0.0, end);
+            let own = problem.own_watts(slot);
+            outcome.cost += own * problem.prices.watt(0.0, end);
+            outcome.energy += own * end;
+            for (node, gpus) in &slot.spot {
+                let on = &mut self.on_nodes[*node as usize];
+                if on.is_empty() {
+                    self.used.push(*node);
                 }
-                None => self.waiting.push(at as u32),
+                on.push((end, *gpus));
             }
         }
-        let mut time = 0.0;
-        let mut since_sort = usize::MAX;
-        self.moment.time = 0.0;
-        while let Some(Reverse((Time(end), _))) = self.ends.peek().copied() {
-            let watts = self.nodes.billed + own;
-            outcome.cost += watts * problem.prices.watt(time, end);
-            outcome.energy += watts * (end - time);
-            time = end;
-            while let Some(Reverse((Time(next), at))) = self.ends.peek().copied()
-                && next <= end
-            {
-                self.ends.pop();
-                own -= self.leave(at as usize, end);
+        for node in self.used.drain(..) {
+            let on = &mut self.on_nodes[node as usize];
+            let class = &problem.classes[usize::from(problem.empty.class_of(node))];
+            let mut busy = class.size - problem.empty.free(node);
+            let empty = class.billed[usize::from(busy)];
+            busy += on.iter().map(|(_, gpus)| gpus).sum::<u8>();
+            on.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            let mut time = 0.0;
+            for (end, gpus) in on.drain(..) {
+                let watts = class.billed[usize::from(busy)] - empty;
+                outcome.cost += watts * problem.prices.watt(time, end);
+                outcome.energy += watts * (end - time);
+                time = end;
+                busy -= gpus;
             }
-            if self.waiting.is_empty() {
+        }
+        self.fill_pools(draft);
+        self.work += draft.len() as u64 / 4;
+        for (turn, at) in line.order.iter().enumerate() {
+            if draft[*at as usize].is_some() {
                 continue;
             }
-            self.moment.time = time;
-            since_sort = since_sort.saturating_add(1);
-            if since_sort > self.waiting.len() / SORTS {
-                since_sort = 0;
-                let mut waiting = std::mem::take(&mut self.waiting);
-                let mut keys = std::mem::take(&mut self.keys);
-                problem.sort(rule, &mut self.moment, &mut waiting, &mut keys, |_| true);
-                self.work += waiting.len() as u64;
-                self.waiting = waiting;
-                self.keys = keys;
-            }
-            own += self.dispatch(&mut outcome);
-        }
-        // Nothing runs, and nothing that waits can start: it never will.
-        for at in &self.waiting {
-            outcome.cost += problem.items[*at as usize].weight * 1e9 + 1e3;
+            self.work += 1;
+            let (_, cost, energy) = self.next(*at as usize, line.worth[turn]);
+            outcome.cost += cost;
+            outcome.energy += energy;
         }
         outcome
-    }
-
-    /// Starts whoever fits; returns the watts its GPUs draw.
-    fn dispatch(&mut self, outcome: &mut Outcome) -> f64 {
-        let problem = self.problem;
-        self.look_at_ends();
-        let mut own = 0.0;
-        let mut tried = 0;
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain(|at| {
-            if tried >= TRIES || self.nodes.free_of.iter().all(|free| *free == 0) {
-                return true;
-            }
-            self.work += 1;
-            let Some(offer) = problem.offer(*at as usize, &self.nodes, &self.moment) else {
-                tried += 1;
-                problem.stand_in_line(*at as usize, &mut self.moment);
-                return true;
-            };
-            let way = problem.way(offer.way);
-            let item = &problem.items[*at as usize];
-            self.nodes.take(&problem.classes, &offer.spot, way.limit);
-            self.slots[*at as usize] = Some(Slot { way: offer.way, spot: offer.spot });
-            own += self.start(*at as usize, self.moment.time, item.load, outcome);
-            false
-        });
-        self.waiting = waiting;
-        own
-    }
-
-    /// How fast GPUs become free.
-    fn look_at_ends(&mut self) {
-        let moment = &mut self.moment;
-        for (gpu_type, (gpus, ends)) in self.busy.iter().enumerate() {
-            let left = (ends - gpus * moment.time) / gpus.max(1.0);
-            moment.freed[gpu_type] = if *gpus > 0.0 { gpus / left.max(1.0) } else { 1e-9 };
-            moment.ahead[gpu_type] = 0.0;
-        }
-    }
-
-    fn start(&mut self, at: usize, now: f64, lost: f64, outcome: &mut Outcome) -> f64 {
-        let problem = self.problem;
-        let Some(slot) = &self.slots[at] else { return 0.0 };
-        let (item, way) = (&problem.items[at], problem.way(slot.way));
-        let time = item.work / way.rate + lost;
-        outcome.cost += problem.late(item, way, now, time);
-        self.ends.push(Reverse((Time(now + time), at as u32)));
-        let busy = &mut self.busy[way.shape.gpu_type.index()];
-        *busy = (busy.0 + way.gpus(), busy.1 + way.gpus() * (now + time));
-        problem.own_watts(slot)
-    }
-
-    fn leave(&mut self, at: usize, end: f64) -> f64 {
-        let problem = self.problem;
-        let Some(slot) = self.slots[at].take() else { return 0.0 };
-        let way = problem.way(slot.way);
-        self.nodes.give_back(&problem.classes, &slot.spot, way.limit);
-        let busy = &mut self.busy[way.shape.gpu_type.index()];
-        *busy = (busy.0 - way.gpus(), busy.1 - way.gpus() * end);
-        problem.own_watts(&slot)
     }
 }
 
 impl Problem<'_, '_> {
+    /// Billed watts of a way on a node that is full: what it draws where little is wasted.
+    pub(super) fn usual_watts(&self, way: &super::ways::Way) -> f64 {
+        let class = self.classes_of[way.shape.gpu_type.index()].first();
+        let Some(class) = class.map(|c| &self.classes[usize::from(*c)]) else { return 0.0 };
+        let share = class.billed[usize::from(class.size)] / f64::from(class.size);
+        way.gpus() * (share + class.pue * way.power)
+    }
+
+    /// What GPU time costs those who come later: nothing at once, when what is not used is lost, and
+    /// more and more as they come.
+    fn toll(&self, way: &super::ways::Way, start: f64, time: f64) -> f64 {
+        let until = |time: f64| time - self.soon * (1.0 - (-time / self.soon).exp());
+        let gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
+        self.toll * gpus * (until(start + time) - until(start))
+    }
+
+    /// Billed watts of a way on a node of its own.
+    fn alone_watts(&self, way: &super::ways::Way) -> f64 {
+        let class = self.classes_of[way.shape.gpu_type.index()].first();
+        let Some(class) = class.map(|c| &self.classes[usize::from(*c)]) else { return 0.0 };
+        let (size, gpus) = (u32::from(class.size), way.shape.gpus);
+        let whole = class.billed[usize::from(class.size)] - class.billed[0];
+        let rest = class.billed[(gpus % size) as usize] - class.billed[0];
+        whole * f64::from(gpus / size) + rest + class.pue * way.power * way.gpus()
+    }
+
     /// Billed watts that a job's GPUs draw, where that is counted apart from their node.
     pub(super) fn own_watts(&self, slot: &Slot) -> f64 {
         let way = self.way(slot.way);

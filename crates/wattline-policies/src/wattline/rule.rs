@@ -23,19 +23,47 @@ pub(super) struct Rule {
     pub(super) watt: f64,
 }
 
+/// GPU time is priced as if so many jobs waited even when nobody does: somebody will come.
+const ALWAYS_WAITING: f64 = 3.0;
+
 /// What the moment is like: prices of what is scarce.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moment {
     /// Seconds from now.
     pub(super) time: f64,
+    /// Jobs rather wait for what suits them better.
+    pub(super) patient: bool,
+    /// What a GPU-second of the best type is worth.
+    pub(super) price: f64,
     /// By GPU type: what a GPU-second is worth.
     pub(super) gpu_price: Vec<f64>,
     /// What a committed watt-second is worth.
     pub(super) watt_price: f64,
+    /// By item: what a unit of its work is worth, done now: the energy and GPU time it would take
+    /// later, and what the job loses by waiting.
+    pub(super) value: Vec<f64>,
     /// By GPU type: GPUs that become free per second.
     pub(super) freed: Vec<f64>,
     /// By GPU type: GPUs that jobs before this one wait for.
     pub(super) ahead: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Urgency {
+    /// Cost of a second's wait.
+    pressing: f64,
+    time: f64,
+    gpus: f64,
+    value: f64,
+}
+
+impl Moment {
+    pub(super) fn set_prices(&mut self, price: f64, watt: f64, worth: &[f64]) {
+        self.price = price;
+        self.gpu_price.clear();
+        self.gpu_price.extend(worth.iter().map(|worth| price * worth));
+        self.watt_price = watt;
+    }
 }
 
 /// A way on particular nodes.
@@ -44,6 +72,8 @@ pub(super) struct Offer {
     pub(super) way: u32,
     pub(super) spot: Spot,
     pub(super) score: f64,
+    /// Billed watts more.
+    watts: f64,
 }
 
 impl Problem<'_, '_> {
@@ -69,12 +99,7 @@ impl Problem<'_, '_> {
 
     /// The cheapest a way can be: as if the node was there already, and full.
     pub(super) fn ideal(&self, item: &Item, way: &Way, moment: &Moment, start: f64) -> f64 {
-        let class = self.classes_of[way.shape.gpu_type.index()].first();
-        let Some(class) = class.map(|c| &self.classes[usize::from(*c)]) else {
-            return f64::INFINITY;
-        };
-        let share = class.billed[usize::from(class.size)] / f64::from(class.size);
-        let watts = way.gpus() * (share + class.pue * way.power);
+        let watts = self.usual_watts(way);
         self.cost(item, way, moment, start, item.load, watts)
     }
 
@@ -188,7 +213,7 @@ impl Problem<'_, '_> {
                     let lost = item.load + wake;
                     let score = self.cost(item, way, moment, moment.time, lost, watts);
                     if best.as_ref().is_none_or(|b| score < b.score) {
-                        best = Some(Offer { way: index, spot, score });
+                        best = Some(Offer { way: index, spot, score, watts });
                     }
                 }
                 None => {
@@ -199,7 +224,17 @@ impl Problem<'_, '_> {
                 }
             }
         }
-        best.filter(|best| best.score <= wait || item.overdue)
+        best.filter(|best| {
+            let way = self.way(best.way);
+            if item.overdue {
+                true
+            } else if item.stays || moment.patient {
+                best.score <= wait
+            } else {
+                self.prices.watt(moment.time, moment.time + 1.0) * best.watts
+                    <= way.rate * moment.value[at]
+            }
+        })
     }
 
     /// The job takes its place in the line for the GPUs it would rather have.
@@ -214,21 +249,28 @@ impl Problem<'_, '_> {
         }
     }
 
-    /// How urgent a job is, from 0 to 1, and its time in the best way.
-    fn urgency(&self, at: usize, rule: &Rule, moment: &Moment, mean: f64) -> (f64, f64, f64) {
+    /// How urgent a job is, from 0 to 1, its time and GPUs in the best way, and what a unit of its
+    /// work is worth.
+    fn urgency(&self, at: usize, rule: &Rule, moment: &Moment, mean: f64) -> Urgency {
         let item = &self.items[at];
-        let (mut time, mut gpus, mut least) = (0.0, 1.0, f64::INFINITY);
+        let (mut best, mut least) = (None, f64::INFINITY);
         for (_, way) in self.ways_of(at) {
             let cost = self.ideal(item, way, moment, moment.time);
-            if cost < least || time == 0.0 {
-                least = cost;
-                time = item.work / way.rate + item.load;
-                gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
+            if cost < least || best.is_none() {
+                (best, least) = (Some(way), cost);
             }
         }
+        let Some(way) = best else { return Urgency::default() };
+        let time = item.work / way.rate + item.load;
+        let worth = self.worth[way.shape.gpu_type.index()];
         let slack = (item.due - moment.time - time).max(0.0);
         let urgency = if slack > 0.0 { (-slack / (rule.foresight * mean)).exp() } else { 1.0 };
-        (urgency, time, gpus)
+        let pressing = item.weight * urgency;
+        let cheapest = self.prices.cheapest(moment.time, moment.time + slack);
+        let upkeep = cheapest * self.usual_watts(way)
+            + way.gpus() * (moment.price * worth + moment.watt_price * way.limit);
+        let value = (upkeep + pressing) / way.rate;
+        Urgency { pressing, time, gpus: way.gpus() * worth, value }
     }
 
     /// Sorts jobs, most pressing first, and sets the prices that follow from those who wait.
@@ -246,26 +288,25 @@ impl Problem<'_, '_> {
         let mut pressure = 0.0;
         for at in jobs.iter() {
             let item = &self.items[*at as usize];
-            let (urgency, time, gpus) = self.urgency(*at as usize, rule, moment, mean);
-            let pressing = item.weight * urgency;
+            let urgency = self.urgency(*at as usize, rule, moment, mean);
             if waits(*at) {
-                pressure += pressing;
+                pressure += urgency.pressing;
             }
+            moment.value[*at as usize] = urgency.value;
             // Equal ones, such as those that cost nothing, in the order they came.
             let first = if item.overdue { 1e18 + item.age } else { 0.0 };
-            keys.push((first + pressing / (time * gpus).max(1e-9) + item.age * 1e-24, *at));
+            let rate = urgency.pressing / (urgency.time * urgency.gpus).max(1e-9);
+            keys.push((first + rate + item.age * 1e-24, *at));
         }
         keys.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (slot, (_, at)) in jobs.iter_mut().zip(keys.iter()) {
             *slot = *at;
         }
-        let all: f64 = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
-        let price = rule.gpu * pressure / all.max(1.0);
-        moment.gpu_price.clear();
-        moment.gpu_price.extend(self.worth.iter().map(|worth| price * worth));
+        let all = self.capacity;
+        let price = (rule.gpu * pressure + ALWAYS_WAITING * self.mean_weight) / all.max(1.0);
         let budget = self.budget;
-        moment.watt_price =
-            if budget.is_finite() { rule.watt * pressure / budget.max(1.0) } else { 0.0 };
+        let watt = if budget.is_finite() { rule.watt * pressure / budget.max(1.0) } else { 0.0 };
+        moment.set_prices(price, watt, &self.worth);
     }
 
     fn mean_time(&self, jobs: &[u32]) -> f64 {

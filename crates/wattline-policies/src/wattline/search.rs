@@ -5,10 +5,11 @@
 
 use super::model::{Problem, Slot};
 use super::nodes::Nodes;
-use super::rollout::{Draft, Outcome, Roller};
+use super::rollout::{Draft, Line, Outcome, Roller};
 use super::rule::{Moment, Rule};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use wattline_core::ids::GpuTypeId;
 
 /// How much to search.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +22,15 @@ pub(super) struct Effort {
 }
 
 /// The rules that are tried.
-const RULES: [Rule; 5] = [
-    Rule { foresight: 1.0, gpu: 1.0, watt: 0.5 },
-    Rule { foresight: 0.4, gpu: 1.0, watt: 1.0 },
-    Rule { foresight: 2.5, gpu: 1.0, watt: 0.0 },
-    Rule { foresight: 1.0, gpu: 2.5, watt: 2.5 },
-    Rule { foresight: 1.0, gpu: 0.3, watt: 0.2 },
+const RULES: [Rule; 4] = [
+    Rule { foresight: 1.0, gpu: 4.0, watt: 4.0 },
+    Rule { foresight: 0.3, gpu: 4.0, watt: 1.0 },
+    Rule { foresight: 3.0, gpu: 4.0, watt: 0.0 },
+    Rule { foresight: 1.0, gpu: 10.0, watt: 10.0 },
 ];
+
+/// What a job loses by a restart counts so many times more: predictions are not that good.
+const RESTARTS: f64 = 2.5;
 
 /// A draft and what it comes to.
 #[derive(Clone, Debug)]
@@ -35,6 +38,7 @@ pub(super) struct Solution {
     pub(super) draft: Draft,
     pub(super) rule: Rule,
     pub(super) outcome: Outcome,
+    patient: bool,
     /// With what restarts count beyond their cost.
     value: f64,
 }
@@ -48,16 +52,18 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
             break;
         }
         search.look(&rule);
-        for anew in [false, true] {
+        for (anew, patient) in [(false, false), (true, false), (false, true), (true, true)] {
+            search.moment.patient = patient;
             let draft = if anew { search.anew() } else { search.keep() };
             let solution = search.judge(draft, &rule);
             if best.as_ref().is_none_or(|b| solution.value < b.value - 1e-12) {
-                best = Some(solution);
+                best = Some(Solution { patient, ..solution });
             }
         }
     }
     let Some(mut best) = best else { unreachable!("there are rules") };
     search.look(&best.rule);
+    search.moment.patient = best.patient;
     search.improve(&mut best, effort);
     best
 }
@@ -68,19 +74,26 @@ struct Search<'p, 'v, 'a> {
     /// All jobs, most pressing first, and the moment's prices, by the rule looked at.
     order: Vec<u32>,
     moment: Moment,
-    keys: Vec<(f64, u32)>,
+    line: Line,
     hysteresis: f64,
 }
 
 impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     fn new(problem: &'p Problem<'v, 'a>, effort: &Effort) -> Self {
         let roller = Roller::new(problem);
+        let types = problem.gpus_of.len();
         Self {
             problem,
             order: (0..problem.items.len() as u32).collect(),
-            moment: roller.moment.clone(),
+            moment: Moment {
+                gpu_price: vec![0.0; types],
+                value: vec![0.0; problem.items.len()],
+                freed: vec![0.0; types],
+                ahead: vec![0.0; types],
+                ..Moment::default()
+            },
             roller,
-            keys: Vec::new(),
+            line: Line::default(),
             hysteresis: effort.hysteresis,
         }
     }
@@ -104,19 +117,15 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
             let mean: f64 = left / gpus.max(1.0);
             self.moment.freed[gpu_type] = if gpus > 0.0 { gpus / mean.max(1.0) } else { 1e-9 };
         }
-        let waits = |at: u32| problem.items[at as usize].now.is_none();
-        // Twice, because the order follows the prices and the prices the order.
-        for _ in 0..2 {
-            let (order, keys) = (&mut self.order, &mut self.keys);
-            problem.sort(rule, &mut self.moment, order, keys, waits);
-            self.roller.work += order.len() as u64;
-        }
+        let now: Draft = problem.items.iter().map(|item| item.now.clone()).collect();
+        self.line = self.roller.line(&now, rule, &mut self.moment);
+        self.order.clone_from(&self.line.order);
     }
 
     fn judge(&mut self, draft: Draft, rule: &Rule) -> Solution {
-        let outcome = self.roller.evaluate(&draft, rule);
+        let outcome = self.roller.evaluate(&draft, &self.line);
         let value = outcome.cost + self.restarts(&draft);
-        Solution { draft, rule: *rule, outcome, value }
+        Solution { draft, rule: *rule, outcome, value, patient: self.moment.patient }
     }
 
     /// What the draft's restarts must gain beyond what they cost.
@@ -133,7 +142,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 let time = item.work / way.rate + item.restart;
                 let own = way.gpus() * way.power.max(100.0);
                 sum += self.hysteresis * problem.prices.watt(0.0, time) * own;
-                sum += item.weight * item.restart * self.hysteresis;
+                sum += item.weight * item.restart * RESTARTS;
             }
         }
         sum
@@ -223,6 +232,18 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         offer.map(|offer| Slot { way: offer.way, spot: offer.spot })
     }
 
+    /// The best way of a job on one kind of GPUs.
+    fn best_of_type(&self, at: usize, nodes: &Nodes, gpu_type: GpuTypeId) -> Option<Slot> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let ways = problem.ways_of(at).filter(|(_, way)| way.shape.gpu_type == gpu_type);
+        let offers = ways.filter_map(|(index, way)| {
+            let (spot, _, _) = problem.place(nodes, way)?;
+            Some((problem.ideal(item, way, &self.moment, 0.0), Slot { way: index, spot }))
+        });
+        offers.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, slot)| slot)
+    }
+
     /// Whoever waits fills what is free, but for one.
     fn fill(&mut self, draft: &mut Draft, nodes: &mut Nodes, but: Option<usize>) {
         let problem = self.problem;
@@ -265,6 +286,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     fn moves(&self, draft: &Draft) -> Vec<Move> {
         let problem = self.problem;
         let mut moves = Vec::new();
+        let mut placed = Vec::new();
         let mut waiting = 0;
         for at in &self.order {
             let item = &problem.items[*at as usize];
@@ -278,10 +300,20 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 }
                 continue;
             };
-            moves.push(Move::Pause { at: *at });
+            if !item.runs || waiting == 0 {
+                moves.push(Move::Pause { at: *at });
+            }
             moves.push(Move::Elsewhere { at: *at });
             let others = item.ways.clone().filter(|way| *way != slot.way);
             moves.extend(others.map(|way| Move::Way { at: *at, way }));
+            let gpu_type = problem.way(slot.way).shape.gpu_type;
+            for other in placed.iter().rev().take(SWAPS) {
+                let (other, of_type): (u32, GpuTypeId) = *other;
+                if of_type != gpu_type {
+                    moves.push(Move::Swap { one: *at, other });
+                }
+            }
+            placed.push((*at, gpu_type));
         }
         moves
     }
@@ -321,6 +353,17 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                     return None;
                 }
                 draft[at as usize] = Some(Slot { way, spot });
+                self.fill(&mut draft, &mut nodes, None);
+            }
+            Move::Swap { one, other } => {
+                let (a, b) = (draft[one as usize].take()?, draft[other as usize].take()?);
+                let mut nodes = self.nodes(&draft);
+                for (at, to) in [(one, &b), (other, &a)] {
+                    let gpu_type = problem.way(to.way).shape.gpu_type;
+                    let slot = self.best_of_type(at as usize, &nodes, gpu_type)?;
+                    nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+                    draft[at as usize] = Some(slot);
+                }
                 self.fill(&mut draft, &mut nodes, None);
             }
             Move::Into { at, way } => {
@@ -366,6 +409,8 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
 
 /// Of those that wait, so many are tried in place of others.
 const WAITING: usize = 16;
+/// Each job changes places with so many others at most.
+const SWAPS: usize = 24;
 /// After so many jobs that do not fit, nobody else is tried.
 const FILL_TRIES: usize = 200;
 
@@ -377,6 +422,8 @@ enum Move {
     Elsewhere { at: u32 },
     /// The job runs in another way.
     Way { at: u32, way: u32 },
+    /// Two jobs on different kinds of GPUs change places.
+    Swap { one: u32, other: u32 },
     /// The job starts, if need be in place of others.
     Into { at: u32, way: u32 },
 }
