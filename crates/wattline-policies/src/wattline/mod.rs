@@ -5,6 +5,7 @@
 //! ([`rule`]) that knows what GPU time and watts are worth at each moment. The search starts from
 //! the plan in force, so few jobs move, and every move pays its restart.
 
+mod energy;
 mod model;
 mod nodes;
 mod objective;
@@ -58,7 +59,10 @@ impl Policy for Wattline {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let options = &self.options;
         let objective = Objective::new(options.goal);
-        let problem = Problem::new(view, &objective);
+        let mut problem = Problem::new(view, &objective);
+        if let Goal::JctUnderEnergy { share } = options.goal {
+            energy::price(&mut problem, share);
+        }
         let effort =
             Effort { work: options.work, seed: options.seed, hysteresis: options.hysteresis };
         let solution = search::search(&problem, &effort);

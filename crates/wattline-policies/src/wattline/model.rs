@@ -310,7 +310,7 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
 }
 
 pub(super) fn is_awake(state: &NodeState) -> bool {
-    state.target == Target::Up && matches!(state.power, NodePower::Up | NodePower::Booting)
+    state.target == Target::Up && state.power == NodePower::Up
 }
 
 fn alike(a: &Node, b: &Node) -> bool {

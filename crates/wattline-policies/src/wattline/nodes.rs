@@ -137,13 +137,4 @@ impl Nodes {
             self.free_of[usize::from(self.types[usize::from(self.class[n])])] += u32::from(*gpus);
         }
     }
-
-    /// Another limit for a job that is there.
-    pub(super) fn relimit(&mut self, classes: &[Class], spot: &Spot, old: f64, new: f64) {
-        for (node, gpus) in spot {
-            self.count(classes, *node, -1.0);
-            self.limits[*node as usize] += (new - old) * f64::from(*gpus);
-            self.count(classes, *node, 1.0);
-        }
-    }
 }

@@ -18,12 +18,10 @@ pub(crate) enum Goal {
     },
 }
 
-/// The goal in numbers: what lateness and joules cost.
+/// The goal in numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Objective {
     pub(super) goal: Goal,
-    /// What a joule costs, in seconds of a job's time; for the goals that know no money.
-    pub(super) joule: f64,
 }
 
 /// No job waits for longer than this many times its shortest run time, but at least `LEAST` and at
@@ -34,7 +32,7 @@ const MOST: f64 = 7.0 * 24.0 * 3600.0;
 
 impl Objective {
     pub(super) fn new(goal: Goal) -> Self {
-        Self { goal, joule: 0.0 }
+        Self { goal }
     }
 
     /// The weight of lateness per second, and from when on it counts, in seconds from now.
@@ -48,11 +46,6 @@ impl Objective {
                 (1.0, signed(job.job.submit.micros() - view.now.micros()))
             }
         }
-    }
-
-    /// The price of a joule, where it is not money.
-    pub(super) fn joule(&self) -> Option<f64> {
-        (self.goal != Goal::Cost).then_some(self.joule)
     }
 
     /// Whether power limits are worth choosing.

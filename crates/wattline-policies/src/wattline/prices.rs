@@ -1,6 +1,6 @@
 //! What a joule costs from now on.
 
-use super::objective::Objective;
+use super::objective::{Goal, Objective};
 use wattline_core::policy::ClusterView;
 use wattline_core::units::{Seconds, Watts};
 
@@ -16,8 +16,8 @@ pub(super) struct PriceCurve {
 
 impl PriceCurve {
     pub(super) fn new(view: &ClusterView<'_>, objective: &Objective) -> Self {
-        if let Some(price) = objective.joule() {
-            return Self { stretches: vec![(0.0, 0.0, price)] };
+        if objective.goal != Goal::Cost {
+            return Self::constant(0.0);
         }
         let mut stretches = Vec::new();
         let (mut time, mut sum) = (view.now, 0.0);
@@ -35,6 +35,11 @@ impl PriceCurve {
         let span = (time - view.now).get();
         stretches.push((span, sum, sum / span.max(1.0)));
         Self { stretches }
+    }
+
+    /// A joule always costs the same.
+    pub(super) fn constant(joule: f64) -> Self {
+        Self { stretches: vec![(0.0, 0.0, joule)] }
     }
 
     /// What a watt costs from now to that second.

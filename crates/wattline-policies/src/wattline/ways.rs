@@ -111,8 +111,11 @@ fn look_up(view: &ClusterView<'_>, job: &JobState, adaptive: bool, limits: bool)
                 }
             }
         }
+        let lowest = of_shape.iter().copied().min_by(|a, b| a.limit.total_cmp(&b.limit));
         thin(&mut of_shape);
         all.extend(of_shape);
+        // Under a budget the lowest limit may be all there is room for.
+        all.extend(lowest.filter(|_| view.budget.is_some()));
     }
     let beaten = |way: &Way, by: &Way| {
         let same = way.shape.gpu_type == by.shape.gpu_type;
@@ -122,12 +125,12 @@ fn look_up(view: &ClusterView<'_>, job: &JobState, adaptive: bool, limits: bool)
             && by.limit * by.gpus() <= way.limit * way.gpus();
         let better = by.shape.gpus < way.shape.gpus
             || by.rate > way.rate
-            || by.energy() < way.energy();
+            || by.energy() < way.energy()
+            || by.limit < way.limit;
         same && not_worse && better
     };
-    let kept: Vec<Way> =
-        all.iter().filter(|way| !all.iter().any(|by| beaten(way, by))).copied().collect();
-    kept
+    all.dedup_by(|a, b| a.shape == b.shape && a.batch == b.batch && a.limit == b.limit);
+    all.iter().filter(|way| !all.iter().any(|by| beaten(way, by))).copied().collect()
 }
 
 /// Powers of two between the bounds, and what was asked for.
