@@ -1,7 +1,7 @@
 //! What is to be planned, in dense numbers.
 
 use super::nodes::{NO_CLASS, Nodes, Spot};
-use super::objective::Objective;
+use super::objective::{Goal, Objective};
 use super::prices::PriceCurve;
 use super::ways::{Way, Ways};
 use std::ops::Range;
@@ -74,6 +74,8 @@ pub(super) struct Class {
 /// Everything a plan is made from.
 pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
+    /// Whether lateness counts, and not every second.
+    pub(super) deadlines: bool,
     pub(super) items: Vec<Item>,
     pub(super) ways: Vec<Way>,
     pub(super) classes: Vec<Class>,
@@ -121,6 +123,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             .sum();
         let mut problem = Self {
             view,
+            deadlines: objective.goal == Goal::Cost,
             items: Vec::new(),
             ways: Vec::new(),
             classes,

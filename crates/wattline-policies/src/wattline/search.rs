@@ -21,13 +21,23 @@ pub(super) struct Effort {
     pub(super) hysteresis: f64,
 }
 
-/// The rules that are tried.
-const RULES: [Rule; 4] = [
+/// The rules that are tried. Where only deadlines count, GPU time is dear as soon as anybody waits,
+/// because whoever is late loses for good; where every second counts, it is worth what it is.
+const FOR_DEADLINES: [Rule; 4] = [
     Rule { foresight: 1.0, gpu: 4.0, watt: 4.0 },
     Rule { foresight: 0.3, gpu: 4.0, watt: 1.0 },
     Rule { foresight: 3.0, gpu: 4.0, watt: 0.0 },
     Rule { foresight: 1.0, gpu: 10.0, watt: 10.0 },
 ];
+const FOR_COMPLETION: [Rule; 3] = [
+    Rule { foresight: 1.0, gpu: 1.0, watt: 1.0 },
+    Rule { foresight: 1.0, gpu: 0.3, watt: 0.3 },
+    Rule { foresight: 1.0, gpu: 4.0, watt: 4.0 },
+];
+
+fn rules(problem: &Problem<'_, '_>) -> &'static [Rule] {
+    if problem.deadlines { &FOR_DEADLINES } else { &FOR_COMPLETION }
+}
 
 /// What a job loses by a restart counts so many times more: predictions are not that good.
 const RESTARTS: f64 = 2.5;
@@ -47,15 +57,15 @@ pub(super) struct Solution {
 pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
     let mut search = Search::new(problem, effort);
     let mut best: Option<Solution> = None;
-    for rule in RULES {
+    for rule in rules(problem) {
         if best.is_some() && search.roller.work > effort.work / 2 {
             break;
         }
-        search.look(&rule);
+        search.look(rule);
         for (anew, patient) in [(false, false), (true, false), (false, true), (true, true)] {
             search.moment.patient = patient;
             let draft = if anew { search.anew() } else { search.keep() };
-            let solution = search.judge(draft, &rule);
+            let solution = search.judge(draft, rule);
             if best.as_ref().is_none_or(|b| solution.value < b.value - 1e-12) {
                 best = Some(Solution { patient, ..solution });
             }
@@ -72,9 +82,10 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
 pub(super) fn energy(problem: &Problem<'_, '_>) -> f64 {
     let effort = Effort { work: 0, seed: 0, hysteresis: 0.0 };
     let mut search = Search::new(problem, &effort);
-    search.look(&RULES[0]);
+    let rule = &rules(problem)[0];
+    search.look(rule);
     let draft = search.keep();
-    search.judge(draft, &RULES[0]).outcome.energy
+    search.judge(draft, rule).outcome.energy
 }
 
 struct Search<'p, 'v, 'a> {
@@ -355,6 +366,9 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 let (spot, _, _) = if problem.same_but_limit(slot.way, way) {
                     (slot.spot, 0.0, 0.0)
                 } else {
+                    if problem.place(&nodes, new).is_none() {
+                        self.make_room(&mut draft, &mut nodes, at, way)?;
+                    }
                     problem.place(&nodes, new)?
                 };
                 nodes.take(&problem.classes, &spot, new.limit);
