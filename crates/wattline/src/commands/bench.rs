@@ -1,5 +1,6 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
+mod andreas;
 mod predict;
 
 use super::compare::{self, How};
@@ -15,6 +16,8 @@ use wattline_world::queue::EventQueue;
 pub(crate) enum Command {
     /// Events per second of the simulator, and how cost per event grows with the number of jobs
     Sim(Box<SimArgs>),
+    /// What policies cost on a folder of ANDREAS instances, against the best of other methods
+    Andreas(andreas::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
 }
@@ -60,6 +63,7 @@ struct Run {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Sim(args) => sim(args),
+        Command::Andreas(args) => andreas::run(args),
         Command::Predict(args) => predict::run(args),
     }
 }

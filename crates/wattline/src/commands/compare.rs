@@ -137,18 +137,47 @@ pub(crate) fn run_policies(
     let report = |jobs: usize| progress.advance(jobs);
     let watch = Watch { seconds: &seconds, progress: &report, record, forecast };
     let run = || experiment::compare(instance, policies, &watch, with_oracle);
-    let outcomes = match threads {
-        None => run(),
-        Some(threads) => rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.clamp(1, 64))
-            .build()
-            .map_err(|error| Failure::Failed(error.into()))?
-            .install(run),
-    };
-    outcomes.map_err(|error| match error {
+    on_threads(threads, run)?.map_err(bad_simulation)
+}
+
+/// Runs policies on the instances beside them, with a progress bar, and keeps the figures.
+pub(crate) fn run_figures(
+    runs: &[(&Instance, &str)],
+    threads: Option<usize>,
+) -> Result<Vec<Summary>> {
+    let progress = Progress::new(runs.iter().map(|(instance, _)| instance.jobs.len()).sum());
+    let seconds = || progress.seconds();
+    let report = |jobs: usize| progress.advance(jobs);
+    let watch = Watch { seconds: &seconds, progress: &report, record: false, forecast: false };
+    on_threads(threads, || experiment::figures(runs, &watch))?.map_err(bad_simulation)
+}
+
+/// Does something on so many threads; on all, if not set.
+fn on_threads<T: Send>(threads: Option<usize>, run: impl FnOnce() -> T + Send) -> Result<T> {
+    let Some(threads) = threads else { return Ok(run()) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 64)).build();
+    Ok(pool.map_err(|error| Failure::Failed(error.into()))?.install(run))
+}
+
+fn bad_simulation(error: SimulationError) -> Failure {
+    match error {
         SimulationError::Policy(error) => Failure::input(error),
         error @ SimulationError::Event { .. } => Failure::input(error),
-    })
+    }
+}
+
+/// What went wrong in a run of which only the figures are left.
+pub(crate) fn warn_figures(s: &Summary, what: &str) {
+    let warn = |text: String| output::note(&format!("warning: {what}: {}: {text}", s.policy));
+    if s.finished < s.jobs {
+        warn(format!("{} of {} jobs never finish", s.jobs - s.finished, s.jobs));
+    }
+    if s.plans_refused > 0 {
+        warn(format!("the checker refused {} plans", s.plans_refused));
+    }
+    if s.budget_exceeded_s > 0.0 {
+        warn(format!("drew more than the budget for {:.1} s", s.budget_exceeded_s));
+    }
 }
 
 /// What went wrong in a run is said even when only the table is looked at.
