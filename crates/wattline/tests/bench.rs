@@ -97,3 +97,33 @@ fn wrong_folders_are_refused() {
     let args = ["bench", "andreas", "--dir", path(&good), "--policies", "edf,nobody"];
     refused(&args, &["unknown policy 'nobody'"]);
 }
+
+#[test]
+fn plans_are_timed_on_a_pinned_view() {
+    let args = ["bench", "plan", "--nodes", "6", "--gpus-per-node", "4", "--jobs", "30"];
+    for policy in ["edf", "andreas+greedy"] {
+        for foresight in ["learned", "oracle"] {
+            let more = ["--policy", policy, "--repeat", "6", "--foresight", foresight, "--json"];
+            let value = json(&[&args[..], &more].concat());
+            assert_eq!(value["schema"], "wattline.bench.plan/1");
+            assert_eq!((&value["jobs"], &value["plans"]), (&Value::from(30), &Value::from(6)));
+            assert_eq!(value["refused"], 0);
+            let ms = |field: &str| value[field].as_f64().unwrap();
+            let (p50, p99, max) = (ms("plan_ms_p50"), ms("plan_ms_p99"), ms("plan_ms_max"));
+            assert!(p50 > 0.0 && p50 <= p99 && p99 <= max && ms("plan_ms_mean") <= max);
+            assert!(ms("scratch_ms_mean") > 0.0 && ms("peak_memory_mb") >= 0.0);
+            let running = value["running"].as_u64().unwrap();
+            assert!(0 < running && running < 30, "{running}");
+            assert_eq!(value["measured_ms_mean"].is_number(), foresight == "learned");
+        }
+    }
+}
+
+#[test]
+fn wrong_sizes_are_refused() {
+    refused(&["bench", "plan", "--nodes", "0"], &["--nodes"]);
+    refused(&["bench", "plan", "--gpus-per-node", "65"], &["--gpus-per-node"]);
+    refused(&["bench", "plan", "--policy", "nobody"], &["unknown policy 'nobody'"]);
+    refused(&["bench", "plan", "--budget-share", "0"], &["--budget-share"]);
+    refused(&["bench", "plan", "--scaling", "--nodes", "3"], &["--scaling"]);
+}

@@ -1,6 +1,7 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
 mod andreas;
+mod plan;
 mod predict;
 
 use super::compare::{self, How};
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Sim(Box<SimArgs>),
     /// What policies cost on a folder of ANDREAS instances, against the best of other methods
     Andreas(andreas::Args),
+    /// How long a policy takes to plan, on a made-up view of any size
+    Plan(plan::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
 }
@@ -64,6 +67,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Sim(args) => sim(args),
         Command::Andreas(args) => andreas::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Predict(args) => predict::run(args),
     }
 }
