@@ -153,6 +153,14 @@ impl<T: Copy + PartialEq> Calendar<T> {
         Ok(Self { steps, utc_offset: utc_offset.seconds })
     }
 
+    /// The same calendar of other values.
+    #[must_use]
+    pub fn map<U: Copy + PartialEq>(&self, other: impl Fn(T) -> U) -> Calendar<U> {
+        let mut steps: Vec<(i64, U)> = self.steps.iter().map(|(t, v)| (*t, other(*v))).collect();
+        steps.dedup_by(|b, a| a.1 == b.1);
+        Calendar { steps, utc_offset: self.utc_offset }
+    }
+
     /// The value at a time.
     #[must_use]
     pub fn at(&self, time: Timestamp) -> T {
@@ -272,6 +280,19 @@ mod tests {
         assert_eq!(c.next_change(monday(4.0 * 24.0 + 20.0)), Some(monday(7.0 * 24.0 + 8.0)));
         assert_eq!(c.least(monday(9.0), monday(21.0), |a, b| a < b), 1);
         assert_eq!(c.least(monday(9.0), monday(19.0), |a, b| a < b), 2);
+    }
+
+    #[test]
+    fn other_values_change_at_the_same_times() {
+        let rules = [rule("mon-fri", "08:00", "20:00", 2), rule("sat", "08:00", "20:00", 3)];
+        let c = Calendar::from_rules(1, &rules, "+01:00".parse().unwrap()).unwrap();
+        let doubled = c.map(|v| v * 2);
+        for hour in 0..200 {
+            let time = monday(f64::from(hour));
+            assert_eq!(doubled.at(time), 2 * c.at(time));
+            assert_eq!(doubled.next_change(time), c.next_change(time));
+        }
+        assert_eq!(c.map(|_| 7), Calendar { utc_offset: 3600, ..Calendar::constant(7) });
     }
 
     #[test]

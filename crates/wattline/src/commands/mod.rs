@@ -8,6 +8,7 @@ pub(crate) mod man;
 pub(crate) mod policies;
 pub(crate) mod predict;
 pub(crate) mod simulate;
+pub(crate) mod sweep;
 pub(crate) mod trace;
 
 use crate::cli::{Cli, Command};
@@ -18,6 +19,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Simulate(args) => simulate::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Policies(args) => policies::run(&args),
