@@ -370,7 +370,7 @@ mod tests {
             let state = stage.engine().state();
             assert!(audit(state, stage.engine().budget_at(stage.now())).is_empty());
             let (running, all) = (stage.running(), state.unfinished());
-            assert!(running > 10 && running < all && all == 60, "{running} of {all} run");
+            assert!(running >= 8 && running < all && all == 60, "{running} of {all} run");
             let busy: u32 = stage
                 .held()
                 .map(|(id, _)| state.job(id).held.as_ref())

@@ -159,7 +159,7 @@ fn on_threads<T: Send>(threads: Option<usize>, run: impl FnOnce() -> T + Send) -
     Ok(pool.map_err(|error| Failure::Failed(error.into()))?.install(run))
 }
 
-fn bad_simulation(error: SimulationError) -> Failure {
+pub(crate) fn bad_simulation(error: SimulationError) -> Failure {
     match error {
         SimulationError::Policy(error) => Failure::input(error),
         error @ SimulationError::Event { .. } => Failure::input(error),
