@@ -22,6 +22,9 @@ pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("bursts", include_str!("../../../scenarios/bursts.toml")),
     ("night-price", include_str!("../../../scenarios/night-price.toml")),
     ("learning", include_str!("../../../scenarios/learning.toml")),
+    ("overload", include_str!("../../../scenarios/overload.toml")),
+    ("andreas-20", include_str!("../../../scenarios/andreas-20.toml")),
+    ("scale-1000", include_str!("../../../scenarios/scale-1000.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 
