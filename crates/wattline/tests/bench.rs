@@ -127,3 +127,42 @@ fn wrong_sizes_are_refused() {
     refused(&["bench", "plan", "--budget-share", "0"], &["--budget-share"]);
     refused(&["bench", "plan", "--scaling", "--nodes", "3"], &["--scaling"]);
 }
+
+#[test]
+fn a_page_of_results_is_written_by_its_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let (list, page) = (folder.path().join("list.toml"), folder.path().join("page.md"));
+    fs::write(
+        &list,
+        r#"
+title = "Results"
+about = "Tables."
+[[section]]
+id = "policies"
+title = "What there is"
+about = "All of them."
+commands = ["policies"]
+[[section]]
+id = "missing"
+title = "Other people's data"
+about = "Not here."
+needs = ["no/such/data"]
+commands = ["compare --trace $WATTLINE_SHARED/no/such/data --format philly"]
+"#,
+    )
+    .unwrap();
+    let (list, page) = (list.to_str().unwrap(), page.to_str().unwrap());
+    let args = ["bench", "results", "--list", list, "--page", page];
+    stdout(&args);
+    let first = fs::read_to_string(page).unwrap();
+    assert!(first.contains("```sh\nwattline policies\n```") && first.contains("| tiresias"));
+    assert!(first.contains("Skipped: `$WATTLINE_SHARED/no/such/data`"), "{first}");
+    // The other sections stay as they are.
+    fs::write(page, first.replace("Not here.", "Kept.")).unwrap();
+    stdout(&[&args[..], &["--only", "policies"]].concat());
+    let second = fs::read_to_string(page).unwrap();
+    assert!(second.contains("Kept.") && second.contains("| tiresias"), "{second}");
+    refused(&[&args[..], &["--only", "nothing"]].concat(), &["nothing", "policies, missing"]);
+    fs::write(list, "title = 3").unwrap();
+    refused(&args, &["list.toml", "title"]);
+}

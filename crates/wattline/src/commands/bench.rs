@@ -3,6 +3,7 @@
 mod andreas;
 mod plan;
 mod predict;
+mod results;
 
 use super::compare::{self, How};
 use crate::failure::Result;
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Andreas(andreas::Args),
     /// How long a policy takes to plan, on a made-up view of any size
     Plan(plan::Args),
+    /// Run the commands of a list and write a page with what they print
+    Results(results::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
 }
@@ -68,6 +71,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Sim(args) => sim(args),
         Command::Andreas(args) => andreas::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Results(args) => results::run(args),
         Command::Predict(args) => predict::run(args),
     }
 }
