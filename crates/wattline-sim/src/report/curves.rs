@@ -64,7 +64,7 @@ pub fn render_curves(title: &str, subtitle: &str, charts: &[Chart]) -> String {
 
 /// Draws a plot.
 pub(super) fn draw(chart: &Chart) -> String {
-    let points: Vec<(f64, f64)> = chart.curves.iter().flat_map(|c| drawn(c)).collect();
+    let points: Vec<(f64, f64)> = chart.curves.iter().flat_map(drawn).collect();
     let mut svg = Svg::new("wide", WIDTH, HEIGHT, &describe(chart));
     let middle = PLOT.x + PLOT.w / 2.0;
     svg.text("axis-name", (middle, HEIGHT - 10.0), Anchor::Middle, (&chart.x.name).into());

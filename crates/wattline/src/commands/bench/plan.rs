@@ -181,9 +181,9 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
     let learns = args.foresight == Foresight::Learned;
     let measured = if learns { MEASURED.min(args.repeat as usize) } else { 0 };
     let mut measured = after_events(&mut stage, 2 * measured, most, true)?;
-    let (mean, at) = spread(&mut plans);
-    let (scratch_mean, _) = spread(&mut scratch);
-    let (measured_mean, _) = spread(&mut measured);
+    let mean = sorted_mean(&mut plans);
+    let scratch_mean = sorted_mean(&mut scratch);
+    let measured_mean = sorted_mean(&mut measured);
     Ok(Figures {
         nodes: size.nodes,
         gpus_per_node: size.gpus_per_node,
@@ -246,14 +246,16 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Sorts; the mean, and the least value that a share of all does not exceed.
-fn spread(values: &mut [f64]) -> (f64, fn(&[f64], f64) -> f64) {
+/// Sorts the values; the mean.
+fn sorted_mean(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    (mean, |sorted, share| {
-        let place = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(place.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
-    })
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The least value that this share of all does not exceed.
+fn at(sorted: &[f64], share: f64) -> f64 {
+    let place = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
 }
 
 fn text(report: &Report) -> String {
