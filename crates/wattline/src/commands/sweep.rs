@@ -157,7 +157,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             output::note(&format!("{} {setting}: {note}", args.vary));
         }
     }
-    let described = source::describe(&instances[0][0]);
+    // As it is before the knob is turned.
+    let described = source::describe(&first);
     let sweep = simulate(args, &first, &settings, seeds, &instances)?;
     let chart_file = args.out.as_deref().map(|out| write(out, &sweep, &settings, &described));
     if let Some(written) = chart_file {
