@@ -18,5 +18,6 @@ pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod simulation;
+pub mod small;
 pub mod trace;
 pub mod write_trace;

@@ -1,5 +1,6 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
+mod gap;
 mod predict;
 
 use super::compare::{self, How};
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Sim(Box<SimArgs>),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
+    /// How far policies are from the optimum, on small random problems where that is known
+    Gap(gap::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,6 +64,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Sim(args) => sim(args),
         Command::Predict(args) => predict::run(args),
+        Command::Gap(args) => gap::run(args),
     }
 }
 

@@ -1,0 +1,6 @@
+//! Yardsticks.
+
+pub mod exact;
+pub mod lower;
+
+pub use lower::{Effort, Input, LowerBound, lower_bound};
