@@ -77,20 +77,23 @@ pub fn instance(problem: &SmallProblem, name: String) -> Result<Instance, Cluste
     Ok(instance)
 }
 
-/// Runs a policy on the problem of a seed and compares with the optimum.
+/// Runs policies on the problem of a seed and compares each with the optimum.
 ///
 /// # Errors
-/// When the policy does not exist or leaves a job undone.
-pub fn gap(seed: u64, policy: &str) -> Result<Gap, GapError> {
+/// When a policy does not exist or leaves a job undone.
+pub fn gaps(seed: u64, policies: &[String]) -> Result<Vec<Gap>, GapError> {
     let problem = generate(seed);
     let best = optimum(&problem).map_err(|source| GapError::Exact { seed, source })?;
     let instance = instance(&problem, format!("small-{seed}"))
         .map_err(|source| GapError::Machines { seed, source })?;
     let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false, forecast: false };
-    let summary = simulate(&instance, policy, &watch)?.summary;
-    let (finished, jobs) = (summary.finished, summary.jobs);
-    if finished < jobs {
-        return Err(GapError::Unfinished { seed, finished, jobs });
-    }
-    Ok(Gap { seed, jobs, cost: summary.total_cost, optimum: best.cost })
+    let run = |policy: &String| {
+        let summary = simulate(&instance, policy, &watch)?.summary;
+        let (finished, jobs) = (summary.finished, summary.jobs);
+        if finished < jobs {
+            return Err(GapError::Unfinished { seed, finished, jobs });
+        }
+        Ok(Gap { seed, jobs, cost: summary.total_cost, optimum: best.cost })
+    };
+    policies.iter().map(run).collect()
 }

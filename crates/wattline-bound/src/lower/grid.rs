@@ -14,6 +14,8 @@ pub(crate) struct Grid {
     /// The least a billed joule costs in each, EUR.
     prices: Vec<f64>,
     least_price: f64,
+    /// The unit of watts that prices are in.
+    pub(crate) watts_per_gpu: f64,
 }
 
 /// Changes of the price that become cuts, at most.
@@ -23,22 +25,29 @@ const WEEK: f64 = 7.0 * 86_400.0;
 
 impl Grid {
     /// So many equal slots up to the horizon, cut where prices change.
-    pub(crate) fn new(start: Timestamp, prices: &Prices, horizon: f64, slots: usize) -> Self {
+    pub(crate) fn new(
+        start: Timestamp,
+        prices: &Prices,
+        horizon: f64,
+        slots: usize,
+        watts_per_gpu: f64,
+    ) -> Self {
         let slots = slots.max(1);
         let mut begins: Vec<f64> =
             (0..=slots).map(|at| horizon * at as f64 / slots as f64).collect();
         begins.extend(changes(start, prices, horizon));
-        Self::of(start, prices, begins)
+        Self::of(start, prices, begins, watts_per_gpu)
     }
 
     /// The same with every slot but the last cut in half.
     pub(crate) fn halved(&self, start: Timestamp, prices: &Prices) -> Self {
         let middles: Vec<f64> =
             self.begins.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
-        Self::of(start, prices, self.begins.iter().copied().chain(middles).collect())
+        let begins = self.begins.iter().copied().chain(middles).collect();
+        Self::of(start, prices, begins, self.watts_per_gpu)
     }
 
-    fn of(start: Timestamp, prices: &Prices, mut begins: Vec<f64>) -> Self {
+    fn of(start: Timestamp, prices: &Prices, mut begins: Vec<f64>, watts_per_gpu: f64) -> Self {
         begins.sort_unstable_by(f64::total_cmp);
         begins.dedup();
         let at = |seconds: f64| start + Seconds::new(seconds);
@@ -49,7 +58,7 @@ impl Grid {
             .map(|(begin, end)| least_price(prices, at(*begin), before(at(end.min(begin + WEEK)))))
             .collect();
         let least_price = least.iter().copied().fold(f64::INFINITY, f64::min);
-        Self { begins, prices: least, least_price }
+        Self { begins, prices: least, least_price, watts_per_gpu }
     }
 
     pub(crate) fn slots(&self) -> usize {

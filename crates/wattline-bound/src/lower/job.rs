@@ -10,6 +10,7 @@
 use super::grid::Grid;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// One way to run a job: a corner of what is possible, never worse than the real thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +19,7 @@ pub(crate) struct Way {
     pub(crate) pool: usize,
     /// On how many GPUs.
     pub(crate) gpus: f64,
-    /// Whole jobs per second.
+    /// Work per second.
     pub(crate) rate: f64,
     /// The least it adds to what is billed, watts.
     pub(crate) billed: f64,
@@ -34,19 +35,21 @@ pub(crate) struct BoundJob {
     pub(crate) deadline: f64,
     /// EUR per second past the deadline.
     pub(crate) weight: f64,
+    /// How much there is to do.
+    pub(crate) work: f64,
     /// By rising rate.
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Arc<[Way]>,
 }
 
 impl BoundJob {
     /// The least time it can take.
     pub(crate) fn least_time(&self) -> f64 {
-        1.0 / self.ways.iter().map(|way| way.rate).fold(0.0, f64::max)
+        self.work / self.ways.iter().map(|way| way.rate).fold(0.0, f64::max)
     }
 
     /// The most time it can take without standing still.
     pub(crate) fn most_time(&self) -> f64 {
-        1.0 / self.ways.iter().map(|way| way.rate).fold(f64::INFINITY, f64::min)
+        self.work / self.ways.iter().map(|way| way.rate).fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -55,7 +58,8 @@ impl BoundJob {
 pub(crate) struct Multipliers {
     /// EUR per GPU-second, `[pool][slot]`.
     pub(crate) gpus: Vec<Vec<f64>>,
-    /// EUR per joule drawn; empty where there is no budget.
+    /// EUR for drawing what a busy GPU does for a second, about (see `Problem::watts_per_gpu`);
+    /// empty where there is no budget.
     pub(crate) watts: Vec<f64>,
 }
 
@@ -199,7 +203,7 @@ impl Solver {
         length: f64,
     ) {
         let price = grid.price(slot);
-        let watts = prices.watts.get(slot).copied().unwrap_or(0.0);
+        let watts = prices.watts.get(slot).copied().unwrap_or(0.0) / grid.watts_per_gpu;
         let hull = &mut self.hull;
         hull.clear();
         hull.push((0.0, 0.0, 0));
@@ -229,9 +233,10 @@ impl Solver {
             let (a, b) = (pair[0], pair[1]);
             let rate = b.0 - a.0;
             if rate > 0.0 {
+                // Work is counted in whole jobs from here on.
                 self.pieces.push(Piece {
-                    unit: (b.1 - a.1) / rate,
-                    work: rate * length,
+                    unit: (b.1 - a.1) / rate * job.work,
+                    work: rate * length / job.work,
                     slot: slot as u32,
                     from: a.2,
                     to: b.2,
@@ -337,13 +342,13 @@ impl Solver {
             let way = |at: u16| at.checked_sub(1).map(|at| job.ways[usize::from(at)]);
             let rate = |way: Option<Way>| way.map_or(0.0, |way| way.rate);
             let (from, to) = (way(piece.from), way(piece.to));
-            let seconds = work / (rate(to) - rate(from));
+            let seconds = work * job.work / (rate(to) - rate(from));
             let slot = piece.slot as usize;
             for (way, sign) in [(from, -1.0), (to, 1.0)] {
                 let Some(way) = way else { continue };
                 usage.gpus[way.pool][slot] += sign * seconds * way.gpus;
                 if let Some(watts) = usage.watts.get_mut(slot) {
-                    *watts += sign * seconds * way.drawn;
+                    *watts += sign * seconds * way.drawn / grid.watts_per_gpu;
                 }
             }
             if left <= 0.0 {
@@ -361,5 +366,5 @@ fn gain(pieces: &[Piece], unit: f64) -> f64 {
 /// What the job's energy costs at the least, whenever it runs.
 pub(crate) fn least_energy(job: &BoundJob, grid: &Grid) -> f64 {
     let per_work = job.ways.iter().map(|way| way.billed.max(0.0) / way.rate);
-    per_work.fold(f64::INFINITY, f64::min) * grid.least_price()
+    per_work.fold(f64::INFINITY, f64::min) * job.work * grid.least_price()
 }

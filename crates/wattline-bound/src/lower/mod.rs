@@ -1,4 +1,44 @@
 //! A lower bound on what any schedule costs.
+//!
+//! # The relaxation
+//!
+//! A schedule here may stop and move jobs for nothing, change their GPUs and limits at any moment,
+//! knows what is to come, and nodes sleep and wake at once and for nothing. Only this is kept:
+//!
+//! 1. a job runs in one of its ways at a time, and no way is faster than the physics say;
+//! 2. no more GPUs of a type are held than there are, and no more watts drawn than the budget;
+//! 3. a job's lateness is that of its end, `weight · max(0, C − deadline)`;
+//! 4. a busy GPU costs at least its share of its node: for a node that bills `P(k)` with `k` GPUs
+//!    busy and `F` whatever it does, the least `(P(k) − F)/k` over the `k` that are possible beside
+//!    the job; a node costs `F` from the start until the last job can be done.
+//!
+//! Every schedule of the real cluster is one of these and costs no more here, so the least cost of
+//! these is a lower bound. About 4: split what a node bills above `F` among its jobs by their GPUs.
+//! The parts add up to the whole, and each is at least the least share.
+//!
+//! # Prices
+//!
+//! The least cost itself is hard to find, but not needed. Give every GPU type a price `λ ≥ 0` for
+//! each slot of time, and watts below a budget a price `β ≥ 0`. For every schedule
+//!
+//! ```text
+//! cost ≥ cost + Σ λ·(GPU-seconds used − there) + Σ β·(joules drawn − allowed)
+//!      = Σ over jobs (own cost + what it uses at these prices) − Σ λ·there − Σ β·allowed
+//!      ≥ Σ over jobs (the least of that)                        − Σ λ·there − Σ β·allowed
+//! ```
+//!
+//! because what is used is never more than what is there. So *any* prices give a valid bound, and
+//! the jobs come apart: `job.rs` finds the least of each exactly, its end included (not a sum over
+//! parts of its work, which could not see when the last part is done). `dual.rs` looks for prices
+//! that make the bound large. Slots are a matter of how fine prices are, not of rounding: a job
+//! that comes or ends within a slot is charged for the part it uses, and energy in a slot costs
+//! the least price in it.
+//!
+//! # What is left out
+//!
+//! Packing: that a job's GPUs must be on one node, and that a half-filled node costs more than its
+//! share. Restarts, boots, idle nodes that stay up. That no schedule knows what is to come. Where
+//! runs take longer or shorter by chance, the bound is of the runs without luck.
 
 mod dual;
 mod grid;
@@ -41,6 +81,9 @@ pub struct LowerBound {
     pub competing: f64,
     /// EUR: what nodes cost whatever they do, until the last job can be done.
     pub resting: f64,
+    /// Whether the search ended because it found nothing better, and not because the instance is
+    /// so large that its work was used up before.
+    pub complete: bool,
     /// Slots that time was cut into.
     pub slots: usize,
     /// Steps of the search for prices.
@@ -59,7 +102,8 @@ pub fn lower_bound(input: &Input<'_>, effort: Effort) -> LowerBound {
     let resting =
         input.prices.bill(Watts::new(problem.floor_billed), input.start, end).total().get();
     let mut solver = Solver::default();
-    let mut grid = Grid::new(input.start, input.prices, horizon(&problem), 16);
+    let mut grid =
+        Grid::new(input.start, input.prices, horizon(&problem), 16, problem.watts_per_gpu);
     let with_watts = input.budget.is_some();
     let mut prices = Multipliers::zero(pools, grid.slots(), with_watts);
     let mut usage = prices.clone();
@@ -91,6 +135,7 @@ pub fn lower_bound(input: &Input<'_>, effort: Effort) -> LowerBound {
         alone,
         competing: total - alone - resting,
         resting,
+        complete: solver.work < effort.pieces,
         slots: grid.slots(),
         steps,
         impossible: problem.impossible,
@@ -103,7 +148,10 @@ fn horizon(problem: &Problem) -> f64 {
     let work: f64 = problem
         .jobs
         .iter()
-        .map(|job| job.ways.iter().map(|way| way.gpus / way.rate).fold(f64::INFINITY, f64::min))
+        .map(|job| {
+            let each = job.ways.iter().map(|way| way.gpus / way.rate);
+            job.work * each.fold(f64::INFINITY, f64::min)
+        })
         .sum();
     let last = problem.jobs.iter().map(|j| j.submit).fold(0.0, f64::max);
     let longest = problem.jobs.iter().map(|j| j.most_time()).fold(0.0, f64::max);
@@ -122,7 +170,7 @@ fn capacity(input: &Input<'_>, problem: &Problem, grid: &Grid) -> Capacity {
     let watts = input.budget.map_or_else(Vec::new, |budget| {
         let most = grid.most(input.start, budget);
         let free = most.iter().map(|most| (most - problem.floor_drawn).max(0.0));
-        free.zip(&lengths).map(|(free, length)| free * length).collect()
+        free.zip(&lengths).map(|(free, length)| free * length / grid.watts_per_gpu).collect()
     });
     Capacity { gpus, watts }
 }

@@ -54,33 +54,36 @@ pub(crate) struct Problem {
     pub(crate) floor_billed: f64,
     /// Drawn by all nodes whatever they do.
     pub(crate) floor_drawn: f64,
+    /// What a busy GPU draws, about: prices of watts are in units of it, so that they are alike to
+    /// prices of GPUs.
+    pub(crate) watts_per_gpu: f64,
 }
 
-/// Power limits are looked at in so many levels.
+/// Power limits are looked at in so many levels, or so many where the batch can change too.
 const LEVELS: u32 = 96;
+const LEVELS_ADAPTIVE: u32 = 32;
 /// Batches looked at one by one; of a wider range only so many parts.
-const MOST_BATCHES: u32 = 512;
+const MOST_BATCHES: u32 = 128;
+/// Corners of speed and power kept for each shape.
+const MOST_CORNERS: usize = 6;
 
 impl Problem {
     pub(crate) fn new(input: &Input<'_>) -> Self {
         let cluster = input.cluster;
         let kinds = Kinds::of(input);
-        let mut known: BTreeMap<Key, Vec<Way>> = BTreeMap::new();
+        let mut known: BTreeMap<Key, Arc<[Way]>> = BTreeMap::new();
         let mut jobs = Vec::with_capacity(input.jobs.len());
         // Work that is nothing is done at once and costs nothing.
         for job in input.jobs.iter().filter(|job| job.work.0 > 0.0) {
             let menu = cluster.menu(job);
             let key = Key::of(job, &menu);
-            let ways = known.entry(key).or_insert_with(|| ways(input, &kinds, job, &menu));
-            let work = job.work.0;
-            let ways: Vec<Way> =
-                ways.iter().map(|way| Way { rate: way.rate / work, ..*way }).collect();
-            let sound = |way: &Way| way.rate > 0.0 && way.rate.is_finite();
+            let found = || ways(input, &kinds, job, &menu).into();
             jobs.push(BoundJob {
                 submit: (job.submit - input.start).get().max(0.0),
                 deadline: job.deadline.map_or(f64::INFINITY, |due| (due - input.start).get()),
                 weight: job.weight.get(),
-                ways: if ways.iter().all(sound) { ways } else { Vec::new() },
+                work: job.work.0,
+                ways: Arc::clone(known.entry(key).or_insert_with(found)),
             });
         }
         let all = jobs.len();
@@ -89,7 +92,10 @@ impl Problem {
             .gpu_type_ids()
             .map(|id| Pool { gpus: f64::from(cluster.gpus_of(id)) })
             .collect();
+        let ways = || jobs.iter().flat_map(|job| job.ways.iter());
+        let watts: f64 = ways().map(|way| way.drawn / way.gpus).sum();
         Self {
+            watts_per_gpu: (watts / ways().count().max(1) as f64).max(1.0),
             pools,
             impossible: all - jobs.len(),
             jobs,
@@ -228,7 +234,7 @@ fn floor(node: &Node, pue: f64, nodes_fail: bool) -> Floor {
     }
 }
 
-/// The ways of a job whose work is 1, by rising rate; dominated ones are left out.
+/// The ways of a job, by rising rate; dominated ones are left out.
 fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<Way> {
     let mut all = Vec::new();
     for shape in menu {
@@ -295,7 +301,37 @@ fn frontier(mut ways: Vec<Way>) -> Vec<Way> {
         }
         hull.push(way);
     }
+    while hull.len() > MOST_CORNERS && thin_out(&mut hull) {}
     hull
+}
+
+/// Takes the edge of a hull out that is missed least: the edges beside it are drawn on until they
+/// meet, below it. So the hull never gets dearer. Says whether there was one.
+fn thin_out(hull: &mut Vec<Way>) -> bool {
+    let slope = |a: &Way, b: &Way| (b.billed - a.billed) / (b.rate - a.rate);
+    let mut least: Option<(f64, usize, Way)> = None;
+    for at in 1..hull.len().saturating_sub(2) {
+        let (a, b, c, d) = (&hull[at - 1], &hull[at], &hull[at + 1], &hull[at + 2]);
+        let (left, right) = (slope(a, b), slope(c, d));
+        if right <= left || c.rate <= b.rate {
+            continue;
+        }
+        let rate = (c.billed - b.billed + left * b.rate - right * c.rate) / (left - right);
+        let rate = rate.clamp(b.rate, c.rate);
+        let billed = b.billed + left * (rate - b.rate);
+        // Drawn power follows billed power along a straight line.
+        let along =
+            if c.billed > b.billed { (c.drawn - b.drawn) / (c.billed - b.billed) } else { 0.0 };
+        let drawn = b.drawn + along * (billed - b.billed);
+        let missed = (slope(b, c) * (rate - b.rate) + b.billed - billed) * (c.rate - b.rate);
+        if least.as_ref().is_none_or(|(so_far, _, _)| missed < *so_far) {
+            least = Some((missed, at, Way { rate, billed, drawn, ..*b }));
+        }
+    }
+    let Some((_, at, corner)) = least else { return false };
+    hull[at] = corner;
+    hull.remove(at + 1);
+    true
 }
 
 /// Speed and power per GPU at the corners of each cell of power limits and batches.
@@ -309,7 +345,9 @@ fn corners(
     let card = input.cluster.gpu_type(shape.gpu_type);
     let (low, high) = (card.min_limit.get(), card.max_limit.get());
     let levels: Vec<f64> = if kinds.draws(shape) && high > low {
-        (0..=LEVELS).map(|k| low + (high - low) * f64::from(k) / f64::from(LEVELS)).collect()
+        let adaptive = job.elasticity == Elasticity::Adaptive;
+        let levels = if adaptive { LEVELS_ADAPTIVE } else { LEVELS };
+        (0..=levels).map(|k| low + (high - low) * f64::from(k) / f64::from(levels)).collect()
     } else {
         // Only the speed matters, or there is but one limit.
         vec![high]

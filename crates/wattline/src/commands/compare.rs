@@ -80,6 +80,9 @@ impl BoundSummary {
     /// For people, below the table.
     fn text(&self, outcomes: &[Outcome]) -> String {
         let mut text = format!("\nno schedule can cost less than {:.2} EUR", self.bound.total);
+        if !self.bound.complete {
+            text.push_str(" (a first bound: the instance is too large to look further)");
+        }
         if !self.valid {
             text.push_str(" (if runs took their mean times: here luck makes some faster)");
         }

@@ -4,11 +4,10 @@
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use anyhow::anyhow;
 use rayon::prelude::*;
 use serde::Serialize;
 use wattline_sim::simulation::SimulationError;
-use wattline_sim::small::{Gap, GapError, gap};
+use wattline_sim::small::{Gap, GapError, gaps};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -53,24 +52,28 @@ struct Row {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let progress = Progress::new(args.instances as usize * args.policies.len());
-    let mut results = Vec::new();
-    for policy in &args.policies {
-        let seeds: Vec<u64> =
-            (0..u64::from(args.instances)).map(|at| args.seed.wrapping_add(at)).collect();
-        let measured = seeds.into_par_iter().map(|seed| {
-            let found = gap(seed, policy);
-            progress.advance(1);
-            found
-        });
-        let gaps: Vec<Gap> = measured.collect::<std::result::Result<_, GapError>>().map_err(
-            |error| match error {
-                GapError::Simulation(SimulationError::Policy(error)) => Failure::input(error),
-                error => Failure::Failed(anyhow!("{policy}: {error}")),
-            },
-        )?;
-        results.push(Row::new(policy, &gaps));
-    }
+    let progress = Progress::new(args.instances as usize);
+    let seeds: Vec<u64> =
+        (0..u64::from(args.instances)).map(|at| args.seed.wrapping_add(at)).collect();
+    let measured = seeds.into_par_iter().map(|seed| {
+        let found = gaps(seed, &args.policies);
+        progress.advance(1);
+        found
+    });
+    let by_seed: Vec<Vec<Gap>> =
+        measured.collect::<std::result::Result<_, GapError>>().map_err(|error| match error {
+            GapError::Simulation(SimulationError::Policy(error)) => Failure::input(error),
+            error => Failure::Failed(error.into()),
+        })?;
+    let results = args
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(at, policy)| {
+            let gaps: Vec<Gap> = by_seed.iter().map(|gaps| gaps[at]).collect();
+            Row::new(policy, &gaps)
+        })
+        .collect();
     drop(progress);
     let report = Report {
         schema: "wattline.bench.gap/1",
