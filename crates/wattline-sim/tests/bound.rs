@@ -110,8 +110,8 @@ proptest! {
 /// More work never makes the bound worse, and it is the same every time.
 #[test]
 fn more_effort_is_no_worse() {
-    let text = "name = \"x\"\n[[nodes]]\ncount = 2\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 40\n\
-                load = 1.5\nelasticity = \"malleable\"\n[[jobs.workloads]]\nname = \"resnet50\"\n";
+    let text = "name = \"x\"\n[[nodes]]\ncount = 1\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 40\n\
+                load = 4.0\nelasticity = \"rigid\"\n[[jobs.workloads]]\nname = \"resnet50\"\n";
     let instance = instance(text);
     let few = instance.lower_bound(Effort { pieces: 100_000, slots: 64 });
     let many = instance.lower_bound(Effort { pieces: 2_000_000, slots: 64 });

@@ -334,7 +334,7 @@ impl Solver {
                 piece.work *= ((end - begin) / length).max(0.0);
             }
         }
-        pieces.sort_unstable_by(|a, b| a.cmp(b));
+        pieces.sort_unstable();
         let mut left = 1.0;
         for piece in pieces.iter() {
             let work = piece.work.min(left);

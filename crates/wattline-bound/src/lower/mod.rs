@@ -133,7 +133,7 @@ pub fn lower_bound(input: &Input<'_>, effort: Effort) -> LowerBound {
     LowerBound {
         total,
         alone,
-        competing: total - alone - resting,
+        competing: (best - alone).max(0.0),
         resting,
         complete: solver.work < effort.pieces,
         slots: grid.slots(),

@@ -65,7 +65,7 @@ const LEVELS_ADAPTIVE: u32 = 32;
 /// Batches looked at one by one; of a wider range only so many parts.
 const MOST_BATCHES: u32 = 128;
 /// Corners of speed and power kept for each shape.
-const MOST_CORNERS: usize = 6;
+const MOST_CORNERS: usize = 10;
 
 impl Problem {
     pub(crate) fn new(input: &Input<'_>) -> Self {
