@@ -81,7 +81,7 @@ impl BoundSummary {
     fn text(&self, outcomes: &[Outcome]) -> String {
         let mut text = format!("\nno schedule can cost less than {:.2} EUR", self.bound.total);
         if !self.bound.complete {
-            text.push_str(" (a first bound: the instance is too large to look further)");
+            text.push_str(" (the search for a better bound stopped when its work was used up)");
         }
         if !self.valid {
             text.push_str(" (if runs took their mean times: here luck makes some faster)");
