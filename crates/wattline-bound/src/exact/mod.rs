@@ -29,8 +29,8 @@
 //! no job starts later than there. There a state that is no earlier in any free time and no cheaper
 //! than another is dropped too.
 //!
-//! **Guesses.** A set of jobs on a node is of no interest if it, with the least that all other jobs
-//! cost on their own, is above a guess at the optimum. If the best that is left is not above the
+//! **Guesses.** A set of jobs on a node is of no interest if it, less what company to come could
+//! save, and the least that all other jobs cost on their own are together above a guess at the optimum. If the best that is left is not above the
 //! guess, it is the optimum, since every part of the optimum is of interest then; else the guess
 //! is raised.
 

@@ -103,6 +103,7 @@ impl NodeSearch<'_> {
         let size = usize::from(self.node.gpus);
         let Key { set, free } = state.key;
         let busy_until = free[size - 1];
+        let saved = self.company(&free);
         for (job, small) in self.problem.jobs.iter().enumerate() {
             if set >> job & 1 == 1 {
                 continue;
@@ -121,14 +122,14 @@ impl NodeSearch<'_> {
                 };
                 for start in soonest..=latest {
                     let late = self.problem.late(job, start + way.time);
-                    if state.cost + late + self.rest[with] > self.cutoff {
+                    if state.cost - saved + late + self.rest[with] > self.cutoff {
                         break;
                     }
                     let cost = state.cost + late + self.energy(&free, start, *way);
-                    if cost + self.rest[with] > self.cutoff {
+                    let key = Key { set: with, free: self.taken(&free, start, *way) };
+                    if cost - self.company(&key.free) + self.rest[with] > self.cutoff {
                         continue;
                     }
-                    let key = Key { set: with, free: self.taken(&free, start, *way) };
                     let new =
                         State { key, cost, before: at, placed: (job as u8, number as u8, start) };
                     match known.get(&key) {
@@ -165,6 +166,25 @@ impl NodeSearch<'_> {
             let more = self.node.watts(others + own) - self.node.watts(others);
             watts_units += more * f64::from(next - now);
             now = next;
+        }
+        self.problem.euros_per_unit(watts_units)
+    }
+
+    /// The most that company to come can take off what is counted for the runs so far: where GPUs
+    /// are still free, each busy one stands for at least the least share it can have of the node.
+    /// Jobs to come are counted with their own least shares, so that this much less the runs so far
+    /// and all the rest together are never more than what they will cost.
+    fn company(&self, free: &Free) -> f64 {
+        let size = usize::from(self.node.gpus);
+        let mut watts_units = 0.0;
+        for at in 1..size {
+            // GPUs from `at` on are busy between these two.
+            let (from, to) = (free[at - 1], free[at]);
+            let busy = size - at;
+            let least =
+                (busy..=size).map(|k| self.node.watts(k) / k as f64).fold(f64::INFINITY, f64::min);
+            let more = self.node.watts(busy) - least * busy as f64;
+            watts_units += more * f64::from(to - from);
         }
         self.problem.euros_per_unit(watts_units)
     }
