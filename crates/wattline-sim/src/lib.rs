@@ -18,6 +18,7 @@ pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod simulation;
+pub mod small;
 pub mod sweep;
 pub mod synthetic;
 pub mod trace;

@@ -1,6 +1,7 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
 mod andreas;
+mod gap;
 mod plan;
 mod predict;
 mod results;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Results(results::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
+    /// How far policies are from the optimum, on small random problems where that is known
+    Gap(gap::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,6 +76,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Plan(args) => plan::run(args),
         Command::Results(args) => results::run(args),
         Command::Predict(args) => predict::run(args),
+        Command::Gap(args) => gap::run(args),
     }
 }
 

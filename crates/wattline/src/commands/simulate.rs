@@ -90,6 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             schema: "wattline.compare/1",
             instance: InstanceSummary::new(&instance),
             results: vec![&outcome.summary],
+            lower_bound: None,
         };
         write_results(out, &instance, &outcomes, &comparison)?;
     }
