@@ -190,7 +190,9 @@ mod tests {
     #[test]
     fn says_what_there_is() {
         let message = |spec| policy(spec).err().unwrap().to_string();
-        assert!(message("sjf").contains("known are fifo, edf, priority, tiresias, andreas, powerflow"));
+        assert!(
+            message("sjf").contains("known are fifo, edf, priority, tiresias, andreas, powerflow")
+        );
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
         assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));

@@ -9,6 +9,5 @@ mod defragment;
 mod racks;
 mod space;
 
-pub(crate) use defragment::{Move, Mover, make_room};
-pub(crate) use racks::fewest_racks;
+pub(crate) use defragment::{Mover, make_room};
 pub(crate) use space::{Space, Where};

@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 use wattline_core::cluster::NodeDraw;
 
 /// Energies are not known better than that: below it a step counts as if it took so much more.
-const LEAST_ENERGY_STEP: f64 = 0.02;
+const LEAST_ENERGY_STEP: f64 = 0.1;
 /// What a job has already is worth so much more to it than the same to another.
-const HAS_IT: f64 = 2.0;
+const HAS_IT: f64 = 4.0;
 
 /// A step that a job could take, by what it is worth.
 #[derive(Clone, Copy, Debug)]
@@ -181,8 +181,7 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
         let more = self.energy(item, to) - self.energy(item, from);
         self.free[new.gpu_type.index()] + back >= new.gpus
             && self.watts(item, to) - self.watts(item, from) <= self.watts
-            && (more <= 0.0
-                || self.energy + more <= self.problem.options.energy * self.requested)
+            && (more <= 0.0 || self.energy + more <= self.problem.options.energy * self.requested)
     }
 
     fn take(&mut self, step: Step) {
@@ -231,10 +230,20 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
         }
         let rungs = self.problem.rungs(item);
         let has = match self.now[item] {
-            Now::On(rung) => rungs[to.rung].shape.gpus <= rungs[rung].shape.gpus && to.rung != from.rung,
+            Now::On(rung) => {
+                rungs[to.rung].shape.gpus <= rungs[rung].shape.gpus && to.rung != from.rung
+            }
             _ => false,
         };
-        let worth = shorter / dearer.max(LEAST_ENERGY_STEP);
+        let mut worth = shorter / dearer.max(LEAST_ENERGY_STEP);
+        let (old, new) = (rungs[from.rung].shape.gpus, rungs[to.rung].shape.gpus);
+        if new > old {
+            // A step of several GPUs is worth what each of them brings; one that is back soon
+            // is lent more easily.
+            worth /= f64::from(new - old) * self.time(item, to).sqrt();
+        } else if to.rung == from.rung {
+            worth /= self.time(item, to).sqrt();
+        }
         // Steps that save energy come before all others.
         let free = if dearer <= 0.0 { 1e6 } else { 1.0 };
         Some(worth * free * if has { HAS_IT } else { 1.0 })

@@ -94,7 +94,9 @@ fn at_any_limit(problem: &Problem<'_, '_>, order: &[usize]) -> Option<(usize, Pl
             let largest = cluster.largest_node(way.shape.gpu_type);
             let mut places: Vec<Allocation> = Vec::new();
             if way.shape.gpus <= largest {
-                for id in cluster.node_ids().filter(|id| space.free(*id).count_ones() >= way.shape.gpus) {
+                for id in
+                    cluster.node_ids().filter(|id| space.free(*id).count_ones() >= way.shape.gpus)
+                {
                     if cluster.node(id).gpu_type == way.shape.gpu_type {
                         let mask = crate::placing::lowest(space.free(id), way.shape.gpus);
                         places.push(Allocation::on(id, mask));

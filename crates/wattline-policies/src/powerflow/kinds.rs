@@ -125,8 +125,8 @@ fn as_requested(view: &ClusterView<'_>, job: &Job, shape: Shape) -> Option<f64> 
     predicted(view, job, &plain).map(|point| point.watts / point.rate)
 }
 
-/// Watts that are billed for a shape: its GPUs, and its part of the nodes it is on, as if these
-/// were full.
+/// Watts that are billed for a shape: its GPUs, and its part of the nodes it is on. With jobs
+/// enough these are full; the last few jobs have to pay for all of theirs, idle GPUs too.
 fn billed(view: &ClusterView<'_>, shape: Shape, per_gpu: Watts) -> f64 {
     let cluster = view.state.cluster();
     let size = cluster.largest_node(shape.gpu_type);
@@ -135,8 +135,11 @@ fn billed(view: &ClusterView<'_>, shape: Shape, per_gpu: Watts) -> f64 {
     };
     match cluster.nodes().iter().find(of_type).map(|node| &node.draw) {
         Some(NodeDraw::Additive { base }) => {
-            let each = per_gpu + *base / f64::from(size.max(1));
-            (each * f64::from(shape.gpus) * view.prices.pue).get()
+            let gpus = f64::from(shape.gpus);
+            let size = f64::from(size.max(1));
+            let nodes = (gpus / size).max(1.0 / view.state.unfinished().max(1) as f64);
+            let idle = cluster.gpu_type(shape.gpu_type).idle * (nodes * size - gpus);
+            ((per_gpu * gpus + *base * nodes + idle) * view.prices.pue).get()
         }
         _ => cluster.power_alone(shape, per_gpu).get(),
     }

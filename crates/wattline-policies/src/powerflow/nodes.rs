@@ -21,8 +21,10 @@ pub(super) fn say_nodes(
     let cluster = view.state.cluster();
     let held = problem.held(placements);
     let mut wanted = wanted.to_vec();
-    let mut targets: Vec<(Target, Reason)> =
-        cluster.node_ids().map(|id| (view.state.node(id).target, view.state.node(id).reason)).collect();
+    let mut targets: Vec<(Target, Reason)> = cluster
+        .node_ids()
+        .map(|id| (view.state.node(id).target, view.state.node(id).reason))
+        .collect();
     // Nodes that are up or coming serve the wanted GPUs before nodes that sleep.
     let mut ids: Vec<NodeId> = cluster.node_ids().collect();
     ids.sort_by_key(|id| match view.state.node(*id).power {

@@ -148,9 +148,7 @@ impl<'v, 'a> Problem<'v, 'a> {
     pub(super) fn now(&self, item: usize, present: &Placements) -> Now {
         match &present[item] {
             None => Now::Waits,
-            Some(placement) => {
-                self.rung_of(item, placement).map_or(Now::Elsewhere, Now::On)
-            }
+            Some(placement) => self.rung_of(item, placement).map_or(Now::Elsewhere, Now::On),
         }
     }
 
@@ -164,9 +162,10 @@ impl<'v, 'a> Problem<'v, 'a> {
                 let time = (it.work / rung.points[0].rate).max(LEAST_SECONDS);
                 (time * f64::from(rung.shape.gpus), time)
             };
-            let (area, time) = rungs.iter().map(area).fold((f64::INFINITY, 0.0), |a, b| {
-                if b.0 < a.0 { b } else { a }
-            });
+            let (area, time) = rungs
+                .iter()
+                .map(area)
+                .fold((f64::INFINITY, 0.0), |a, b| if b.0 < a.0 { b } else { a });
             let runs = present[item].is_some();
             let class = match (it.is_pinned(), it.age > PATIENCE * time) {
                 (true, _) => 0,

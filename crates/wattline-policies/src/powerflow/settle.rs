@@ -1,5 +1,6 @@
 //! From "this job so large" to the very GPUs, moving as few jobs as possible.
 
+use super::Sleep;
 use super::problem::{Now, Placements, Problem, Way};
 use crate::packing::{Mover, Space, Where, make_room};
 use std::cmp::Reverse;
@@ -12,8 +13,10 @@ use wattline_core::units::Watts;
 const MOST_MOVES: usize = 3;
 /// Moving others may cost them together this part of the time that the job has to run.
 const WORTH: f64 = 0.1;
-/// A job is moved, or grows, only if it runs this many times longer than its restart takes.
+/// A job is moved to make room only if it has so many times its restart left to run.
 const WORTH_RESTART: f64 = 10.0;
+/// And only if it has so many times that left, to empty a node.
+const WORTH_EMPTYING: f64 = 30.0;
 
 /// Who runs where; and by GPU type how many GPUs running jobs would take if more nodes were up.
 pub(super) fn settle(
@@ -36,6 +39,9 @@ pub(super) fn settle(
     movers.sort_unstable_by_key(|(gpus, runs, place, ..)| (*gpus, *runs, *place));
     for (_, _, _, item, way) in movers {
         settler.put(item, way);
+    }
+    if problem.options.sleep != Sleep::Never {
+        settler.empty_nodes();
     }
     (settler.placements, settler.wanted)
 }
@@ -163,7 +169,9 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
         let rungs = self.problem.rungs(item);
         let mut smaller: Vec<usize> =
             (0..rungs.len()).filter(|at| rungs[*at].shape.gpus <= shape.gpus).collect();
-        smaller.sort_by_key(|at| (rungs[*at].shape.gpu_type != shape.gpu_type, Reverse(rungs[*at].shape.gpus)));
+        smaller.sort_by_key(|at| {
+            (rungs[*at].shape.gpu_type != shape.gpu_type, Reverse(rungs[*at].shape.gpus))
+        });
         for rung in smaller {
             if let Some(on) = self.space.place(rungs[rung].shape, Where::Anywhere) {
                 let point = rungs[rung].at_limit(self.limit(item, way));
@@ -183,22 +191,17 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
         let now = self.problem.now(item, self.present);
         let worth = WORTH * self.problem.time(item, way, now);
         let movers = |node: NodeId| -> Vec<Mover> {
-            self.on[node.index()].iter().filter_map(|other| self.mover(*other)).collect()
+            self.on[node.index()]
+                .iter()
+                .filter_map(|other| self.mover(*other, WORTH_RESTART))
+                .collect()
         };
         let mut space = self.space.clone();
         let Some(moves) = make_room(&mut space, shape, &movers, MOST_MOVES, worth) else {
             return false;
         };
         for one in &moves {
-            if let Some(old) = self.take_back(one.item) {
-                let configuration = old.configuration;
-                self.space.take(&one.to);
-                for share in one.to.shares() {
-                    self.on[share.node.index()].push(one.item);
-                }
-                let allocation = one.to.clone();
-                self.placements[one.item] = Some(Placement { configuration, allocation });
-            }
+            self.relocate(one.item, one.to.clone());
         }
         match self.space.place(shape, Where::Ready) {
             Some(on) => self.give(item, way, on),
@@ -206,15 +209,71 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
         }
     }
 
-    /// An item on one node that may be moved, with the seconds that takes.
-    fn mover(&self, item: usize) -> Option<Mover> {
+    /// Nodes of which little is used are emptied onto others that are in use, so that they sleep.
+    fn empty_nodes(&mut self) {
+        let cluster = self.problem.view.state.cluster();
+        let busy = |id: NodeId| u32::from(cluster.node(id).gpus) - self.space.free(id).count_ones();
+        let half = |id: NodeId| busy(id) > 0 && 2 * busy(id) <= u32::from(cluster.node(id).gpus);
+        let mut nodes: Vec<NodeId> = cluster
+            .node_ids()
+            .filter(|id| self.problem.fixed(*id).busy == 0 && half(*id))
+            .collect();
+        nodes.sort_by_key(|id| busy(*id));
+        for node in nodes {
+            self.empty(node);
+        }
+    }
+
+    /// Moves everybody off a node, or nobody.
+    fn empty(&mut self, node: NodeId) {
+        let here = self.on[node.index()].clone();
+        let movers: Vec<Mover> =
+            here.iter().filter_map(|item| self.mover(*item, WORTH_EMPTYING)).collect();
+        let free = Allocation::on(node, self.space.free(node));
+        if movers.len() < here.len() || here.is_empty() || !self.space.take(&free) {
+            return;
+        }
+        let gpu_type = self.problem.view.state.cluster().node(node).gpu_type;
+        let mut places: Vec<(usize, Allocation)> = Vec::new();
+        for mover in &movers {
+            let shape = Shape { gpu_type, gpus: mover.share.count() };
+            let in_use =
+                |on: &Allocation| on.shares().all(|share| !self.on[share.node.index()].is_empty());
+            let Some(on) = self.space.place(shape, Where::Ready).filter(in_use) else { break };
+            self.space.take(&on);
+            places.push((mover.item, on));
+        }
+        for (_, on) in &places {
+            self.space.give_back(on);
+        }
+        self.space.give_back(&free);
+        if places.len() == movers.len() {
+            for (item, on) in places {
+                self.relocate(item, on);
+            }
+        }
+    }
+
+    fn relocate(&mut self, item: usize, to: Allocation) {
+        let Some(old) = self.take_back(item) else { return };
+        self.space.take(&to);
+        for share in to.shares() {
+            self.on[share.node.index()].push(item);
+        }
+        let configuration = old.configuration;
+        self.placements[item] = Some(Placement { configuration, allocation: to });
+    }
+
+    /// An item on one node that may be moved if it runs `worth` times longer than its restart
+    /// takes, with the seconds that takes.
+    fn mover(&self, item: usize, worth: f64) -> Option<Mover> {
         let it = &self.problem.items[item];
         let placement = self.placements[item].as_ref()?;
         let [share] = placement.allocation.0[..] else { return None };
         let rung = self.problem.rung_of(item, placement)?;
         let point = self.problem.rungs(item)[rung].at_limit(placement.configuration.power_limit);
         let left = it.work / self.problem.point(item, Way { rung, point }).rate;
-        let worth = !it.is_pinned() && left >= WORTH_RESTART * it.restart;
-        worth.then_some(Mover { item, share, cost: it.restart })
+        let may = !it.is_pinned() && left >= worth * it.restart;
+        may.then_some(Mover { item, share, cost: it.restart })
     }
 }
