@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn says_what_there_is() {
-        let message = |spec| policy(spec).err().unwrap().to_string();
+        let message = |spec: &str| policy(spec).err().unwrap().to_string();
         assert!(
             message("sjf").contains("known are fifo, edf, priority, tiresias, andreas, powerflow")
         );

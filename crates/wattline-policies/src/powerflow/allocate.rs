@@ -136,7 +136,7 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
             let way = Way { rung: at, point: 0 };
             if !least
                 || self.free[t.index()] < rung.shape.gpus
-                || self.watts(item, way) > self.watts
+                || (self.watts(item, way) > self.watts && !self.problem.items[item].is_pinned())
             {
                 continue;
             }

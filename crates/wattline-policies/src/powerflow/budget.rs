@@ -4,7 +4,7 @@
 //! are used in part. Here limits go down together as far as is needed, and if that is not enough
 //! the last jobs wait.
 
-use super::problem::{Placements, Problem, Way};
+use super::problem::{Placements, Problem};
 use crate::packing::{Space, Where};
 use wattline_core::placement::{Allocation, Configuration, Placement};
 use wattline_core::power::TOLERANCE;
@@ -14,7 +14,12 @@ use wattline_core::units::Watts;
 const LEVELS: u32 = 32;
 
 /// Brings the plan below the budget.
-pub(super) fn keep(problem: &Problem<'_, '_>, order: &[usize], placements: &mut Placements) {
+pub(super) fn keep(
+    problem: &Problem<'_, '_>,
+    present: &Placements,
+    order: &[usize],
+    placements: &mut Placements,
+) {
     if problem.view.budget.is_none() {
         return;
     }
@@ -29,17 +34,12 @@ pub(super) fn keep(problem: &Problem<'_, '_>, order: &[usize], placements: &mut 
         }
         let fits = |level: &u32| committed(problem, placements, *level) <= problem.budget;
         let level = (0..=LEVELS).rev().find(fits).unwrap_or(0);
-        for (item, placement) in placements.iter_mut().enumerate() {
-            if let Some(placement) = placement {
-                let limit = limit_at(problem, placement, level);
-                // One that is pinned above the budget goes as low as it can.
-                let _ = item;
-                placement.configuration.power_limit = limit;
-            }
+        for placement in placements.iter_mut().flatten() {
+            placement.configuration.power_limit = limit_at(problem, placement, level);
         }
     }
     if placements.iter().all(Option::is_none)
-        && let Some((item, placement)) = at_any_limit(problem, order)
+        && let Some((item, placement)) = at_any_limit(problem, present, order)
     {
         placements[item] = Some(placement);
     }
@@ -73,7 +73,11 @@ fn committed(problem: &Problem<'_, '_>, placements: &Placements, level: u32) -> 
 
 /// For when nothing fits: the first job that the budget carries in some way with all other nodes
 /// asleep, at the highest limit. So no job waits for ever.
-fn at_any_limit(problem: &Problem<'_, '_>, order: &[usize]) -> Option<(usize, Placement)> {
+fn at_any_limit(
+    problem: &Problem<'_, '_>,
+    present: &Placements,
+    order: &[usize],
+) -> Option<(usize, Placement)> {
     let cluster = problem.view.state.cluster();
     let mut space = Space::new(cluster, problem.ready());
     for id in cluster.node_ids() {
@@ -90,7 +94,7 @@ fn at_any_limit(problem: &Problem<'_, '_>, order: &[usize]) -> Option<(usize, Pl
         base + placement.allocation.shares().map(rise).sum::<f64>() <= problem.budget
     };
     for &item in order {
-        for (rung, way) in problem.rungs(item).iter().enumerate() {
+        for way in problem.rungs(item) {
             let largest = cluster.largest_node(way.shape.gpu_type);
             let mut places: Vec<Allocation> = Vec::new();
             if way.shape.gpus <= largest {
@@ -102,12 +106,15 @@ fn at_any_limit(problem: &Problem<'_, '_>, order: &[usize]) -> Option<(usize, Pl
                         places.push(Allocation::on(id, mask));
                     }
                 }
-                // Where it is planned already comes first.
-                if let Some(now) = &problem.view.state.job(problem.items[item].id).planned {
-                    places.sort_by_key(|place| place.only_node() != now.allocation.only_node());
-                }
             } else {
                 places.extend(space.place(way.shape, Where::Anywhere));
+            }
+            // Where it is already comes first: a node may be on its way up for it.
+            if let Some(now) = &present[item]
+                && now.configuration.shape() == way.shape
+                && now.allocation.shares().all(|s| space.free(s.node) & s.mask == s.mask)
+            {
+                places.insert(0, now.allocation.clone());
             }
             let card = cluster.gpu_type(way.shape.gpu_type);
             for limit in card.limits_down() {
@@ -116,7 +123,7 @@ fn at_any_limit(problem: &Problem<'_, '_>, order: &[usize]) -> Option<(usize, Pl
                         gpu_type: way.shape.gpu_type,
                         gpus: way.shape.gpus,
                         nodes: place.0.len() as u32,
-                        batch: problem.rungs(item)[Way { rung, point: 0 }.rung].batch,
+                        batch: way.batch,
                         power_limit: limit,
                     };
                     let placement = Placement { configuration, allocation: place.clone() };

@@ -96,7 +96,7 @@ fn pass(problem: &Problem<'_, '_>, present: &Placements) -> (Placements, Vec<u32
     let order = problem.order(present);
     let chosen = allocate::allocate(problem, present, &order);
     let (mut placements, wanted) = settle::settle(problem, present, &order, &chosen);
-    budget::keep(problem, &order, &mut placements);
+    budget::keep(problem, present, &order, &mut placements);
     (placements, wanted)
 }
 

@@ -25,6 +25,7 @@ pub(super) fn say_nodes(
         .node_ids()
         .map(|id| (view.state.node(id).target, view.state.node(id).reason))
         .collect();
+    let mut grown = vec![false; targets.len()];
     // Nodes that are up or coming serve the wanted GPUs before nodes that sleep.
     let mut ids: Vec<NodeId> = cluster.node_ids().collect();
     ids.sort_by_key(|id| match view.state.node(*id).power {
@@ -48,6 +49,7 @@ pub(super) fn say_nodes(
         let want = &mut wanted[kind.gpu_type.index()];
         let needed = *want >= u32::from(kind.gpus);
         if needed {
+            grown[id.index()] = true;
             *want -= u32::from(kind.gpus);
         }
         match here.0 {
@@ -63,7 +65,7 @@ pub(super) fn say_nodes(
             _ => {}
         }
     }
-    keep_budget(problem, &held, &mut targets);
+    keep_budget(problem, &held, &grown, &mut targets);
     for id in cluster.node_ids() {
         let (target, reason) = targets[id.index()];
         if target != view.state.node(id).target {
@@ -73,7 +75,12 @@ pub(super) fn say_nodes(
 }
 
 /// Idle nodes sleep, the last first, until the budget carries the rest.
-fn keep_budget(problem: &Problem<'_, '_>, held: &[Occupancy], targets: &mut [(Target, Reason)]) {
+fn keep_budget(
+    problem: &Problem<'_, '_>,
+    held: &[Occupancy],
+    grown: &[bool],
+    targets: &mut [(Target, Reason)],
+) {
     let view = problem.view;
     let cluster = view.state.cluster();
     let committed = |id: NodeId, target: Target| {
@@ -81,7 +88,9 @@ fn keep_budget(problem: &Problem<'_, '_>, held: &[Occupancy], targets: &mut [(Ta
         power::committed(cluster, id, power, held[id.index()]).get()
     };
     let mut sum: f64 = cluster.node_ids().map(|id| committed(id, targets[id.index()].0)).sum();
+    // Nodes that are only wanted for growth are the last to go.
     let mut ids: Vec<NodeId> = cluster.node_ids().collect();
+    ids.sort_by_key(|id| !grown[id.index()]);
     while sum > problem.budget
         && let Some(id) = ids.pop()
     {

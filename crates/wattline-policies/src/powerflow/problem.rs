@@ -183,12 +183,13 @@ impl<'v, 'a> Problem<'v, 'a> {
         order
     }
 
-    /// Whether a node can be used, and whether it is up.
+    /// Whether a node can be used, and whether it is up. One that is going to sleep counts as up,
+    /// because a plan that sends it to sleep must look the same when it is made again.
     pub(super) fn ready(&self) -> Vec<Option<bool>> {
         let state = self.view.state;
         let ready = |id: NodeId| match state.node(id).power {
             NodePower::Down => None,
-            power => Some(power == NodePower::Up),
+            power => Some(matches!(power, NodePower::Up | NodePower::FallingAsleep)),
         };
         state.cluster().node_ids().map(ready).collect()
     }

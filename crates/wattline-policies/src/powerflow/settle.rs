@@ -219,38 +219,45 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
             .filter(|id| self.problem.fixed(*id).busy == 0 && half(*id))
             .collect();
         nodes.sort_by_key(|id| busy(*id));
+        // Where others can go: nodes that are up and in use.
+        let used = |id: NodeId| !self.on[id.index()].is_empty();
+        let mut ready = self.problem.ready();
+        for id in cluster.node_ids().filter(|id| !used(*id)) {
+            ready[id.index()] = None;
+        }
+        let mut others = Space::new(cluster, ready);
+        for id in cluster.node_ids() {
+            others.give_back(&Allocation::on(id, self.space.free(id)));
+        }
         for node in nodes {
-            self.empty(node);
+            self.empty(node, &mut others);
         }
     }
 
-    /// Moves everybody off a node, or nobody.
-    fn empty(&mut self, node: NodeId) {
+    /// Moves everybody off a node to others, or nobody.
+    fn empty(&mut self, node: NodeId, others: &mut Space<'_>) {
         let here = self.on[node.index()].clone();
         let movers: Vec<Mover> =
             here.iter().filter_map(|item| self.mover(*item, WORTH_EMPTYING)).collect();
         let free = Allocation::on(node, self.space.free(node));
-        if movers.len() < here.len() || here.is_empty() || !self.space.take(&free) {
+        if movers.len() < here.len() || !others.take(&free) {
             return;
         }
         let gpu_type = self.problem.view.state.cluster().node(node).gpu_type;
         let mut places: Vec<(usize, Allocation)> = Vec::new();
         for mover in &movers {
             let shape = Shape { gpu_type, gpus: mover.share.count() };
-            let in_use =
-                |on: &Allocation| on.shares().all(|share| !self.on[share.node.index()].is_empty());
-            let Some(on) = self.space.place(shape, Where::Ready).filter(in_use) else { break };
-            self.space.take(&on);
+            let Some(on) = others.place(shape, Where::Ready) else { break };
+            others.take(&on);
             places.push((mover.item, on));
         }
-        for (_, on) in &places {
-            self.space.give_back(on);
-        }
-        self.space.give_back(&free);
         if places.len() == movers.len() {
             for (item, on) in places {
                 self.relocate(item, on);
             }
+        } else {
+            places.iter().for_each(|(_, on)| others.give_back(on));
+            others.give_back(&free);
         }
     }
 
