@@ -10,4 +10,5 @@ mod racks;
 mod space;
 
 pub(crate) use defragment::{Mover, make_room};
+pub(crate) use racks::fewest_racks;
 pub(crate) use space::{Space, Where};

@@ -179,3 +179,118 @@ impl<'c> Space<'c> {
         (left == 0).then(|| Allocation::over(kept))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mover, make_room};
+    use super::*;
+    use wattline_core::cluster::{GpuType, Node, NodeDraw};
+    use wattline_core::ids::GpuTypeId;
+    use wattline_core::units::{Seconds, Watts};
+
+    fn cluster(racks: &[u32]) -> Cluster {
+        let card = GpuType {
+            name: "card".into(),
+            idle: Watts::new(10.0),
+            busy: Watts::new(100.0),
+            min_limit: Watts::new(50.0),
+            default_limit: Watts::new(100.0),
+            max_limit: Watts::new(100.0),
+            limit_step: Watts::new(10.0),
+            tflops: None,
+        };
+        let node = |rack: &u32| Node {
+            name: "node".into(),
+            gpu_type: GpuTypeId(0),
+            gpus: 8,
+            draw: NodeDraw::Additive { base: Watts::new(100.0) },
+            sleep: Watts::ZERO,
+            boot: Watts::new(100.0),
+            boot_time: Seconds::ZERO,
+            shutdown_time: Seconds::ZERO,
+            rack: *rack,
+        };
+        Cluster::new(vec![card], racks.iter().map(node).collect()).unwrap()
+    }
+
+    fn space<'c>(cluster: &'c Cluster, free: &[u64]) -> Space<'c> {
+        let mut space = Space::new(cluster, vec![Some(true); free.len()]);
+        for (node, mask) in cluster.node_ids().zip(free) {
+            space.give_back(&Allocation::on(node, *mask));
+        }
+        space
+    }
+
+    fn gpus(gpus: u32) -> Shape {
+        Shape { gpu_type: GpuTypeId(0), gpus }
+    }
+
+    #[test]
+    fn small_jobs_go_into_small_holes() {
+        let cluster = cluster(&[0; 3]);
+        let space = space(&cluster, &[0xff, 0b0000_0011, 0b0000_1111]);
+        let place = |n| space.place(gpus(n), Where::Ready).unwrap();
+        assert_eq!(place(1), Allocation::on(NodeId(1), 0b1));
+        assert_eq!(place(2), Allocation::on(NodeId(1), 0b11));
+        assert_eq!(place(3), Allocation::on(NodeId(2), 0b111));
+        assert_eq!(place(4), Allocation::on(NodeId(2), 0b1111));
+        assert_eq!(place(8), Allocation::on(NodeId(0), 0xff));
+        assert_eq!(space.place(gpus(16), Where::Ready), None);
+    }
+
+    #[test]
+    fn large_jobs_stay_in_a_rack() {
+        let cluster = cluster(&[0, 1, 0, 1, 1]);
+        let space = space(&cluster, &[0xff; 5]);
+        let nodes = |n| -> Vec<u32> {
+            let on = space.place(gpus(n), Where::Ready).unwrap();
+            on.shares().map(|share| share.node.0).collect()
+        };
+        assert_eq!(nodes(16), [0, 2]);
+        assert_eq!(nodes(24), [1, 3, 4]);
+        assert_eq!(nodes(32), [0, 1, 3, 4]);
+    }
+
+    #[test]
+    fn nodes_that_sleep_are_the_last_choice() {
+        let cluster = cluster(&[0; 2]);
+        let mut space = Space::new(&cluster, vec![Some(false), None]);
+        space.give_back(&Allocation::on(NodeId(0), 0xff));
+        space.give_back(&Allocation::on(NodeId(1), 0xff));
+        assert_eq!(space.place(gpus(1), Where::Ready), None);
+        assert_eq!(space.place(gpus(8), Where::Anywhere), Some(Allocation::on(NodeId(0), 0xff)));
+        // The other node is lost.
+        assert_eq!(space.place(gpus(16), Where::Anywhere), None);
+    }
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let cluster = cluster(&[0; 2]);
+        let mut space = space(&cluster, &[0xff, 0x0f]);
+        let on = space.place(gpus(12), Where::Ready).unwrap();
+        assert!(space.take(&on));
+        assert!(!space.take(&on));
+        assert_eq!(space.place(gpus(1), Where::Ready), None);
+        space.give_back(&on);
+        assert_eq!(space.place(gpus(12), Where::Ready), Some(on));
+    }
+
+    #[test]
+    fn two_half_used_nodes_become_a_full_and_an_empty_one() {
+        let cluster = cluster(&[0; 2]);
+        let mut space = space(&cluster, &[0b1111_0000, 0b1111_1100]);
+        let share = Share { node: NodeId(1), mask: 0b11 };
+        let on = |node: NodeId| match node.0 {
+            1 => vec![Mover { item: 7, share, cost: 5.0 }],
+            _ => Vec::new(),
+        };
+        assert_eq!(make_room(&mut space, gpus(8), &on, 3, 4.0), None);
+        assert_eq!(make_room(&mut space, gpus(8), &on, 0, 10.0), None);
+        let moves = make_room(&mut space, gpus(8), &on, 3, 10.0).unwrap();
+        assert_eq!(moves.len(), 1);
+        assert_eq!((moves[0].item, moves[0].from), (7, share));
+        assert_eq!(moves[0].to, Allocation::on(NodeId(0), 0b0011_0000));
+        // Nothing was taken.
+        assert_eq!(space.free(NodeId(1)), 0b1111_1100);
+    }
+}
