@@ -108,8 +108,8 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
 
     /// Jobs that run and shall run keep their GPUs for now; those that shrink keep a part of them.
     fn hold_on(&mut self, chosen: &[Option<Way>]) {
-        for item in 0..chosen.len() {
-            let (Some(way), Some(old)) = (chosen[item], &self.present[item]) else { continue };
+        for (item, way) in chosen.iter().enumerate() {
+            let (Some(way), Some(old)) = (*way, &self.present[item]) else { continue };
             let shape = self.problem.rungs(item)[way.rung].shape;
             let c = &old.configuration;
             let shrinks = shape.gpu_type == c.gpu_type && shape.gpus < c.gpus;
