@@ -17,6 +17,7 @@ mod problem;
 mod settle;
 
 use problem::{Placements, Problem};
+use std::cmp::Reverse;
 use wattline_core::ids::JobId;
 use wattline_core::placement::Placement;
 use wattline_core::plan::{Decision, JobChange, Plan, Reason};
@@ -26,7 +27,7 @@ use wattline_core::units::Seconds;
 
 /// A plan is made from the one before, and then from itself until it stays as it is; so often at
 /// most.
-const MOST_PASSES: usize = 6;
+const MOST_PASSES: usize = 10;
 
 /// When idle nodes go to sleep.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,20 +74,30 @@ impl Policy for Powerflow {
     /// From scratch each time: there is nothing to remember.
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let problem = Problem::new(view, self.options);
-        let mut present = problem.present();
-        let mut wanted = Vec::new();
-        for _ in 0..MOST_PASSES {
-            let settled = pass(&problem, &present);
-            let same = settled.0 == present;
-            (present, wanted) = settled;
-            if same {
-                break;
-            }
-        }
+        let (placements, wanted) = settled(&problem);
         let mut plan = Plan::unchanged(view.plan);
-        say_jobs(&problem, &present, &mut plan);
-        nodes::say_nodes(&problem, &present, &wanted, &mut plan);
+        say_jobs(&problem, &placements, &mut plan);
+        nodes::say_nodes(&problem, &placements, &wanted, &mut plan);
         plan
+    }
+}
+
+/// Passes until one changes nothing. Where they come back to what they had before, the one of the
+/// circle in which most jobs run is taken, the first of these: planning again stays there.
+fn settled(problem: &Problem<'_, '_>) -> (Placements, Vec<u32>) {
+    let mut seen: Vec<(Placements, Vec<u32>)> = vec![(problem.present(), Vec::new())];
+    loop {
+        let last = seen.len() - 1;
+        let (next, wanted) = pass(problem, &seen[last].0);
+        seen[last].1 = wanted;
+        let before = seen.iter().position(|(placements, _)| *placements == next);
+        if before.is_none() && seen.len() < MOST_PASSES {
+            seen.push((next, Vec::new()));
+            continue;
+        }
+        let circle = seen.split_off(before.unwrap_or(last));
+        let running = |one: &(Placements, Vec<u32>)| one.0.iter().flatten().count();
+        return circle.into_iter().min_by_key(|one| Reverse(running(one))).unwrap_or_default();
     }
 }
 
