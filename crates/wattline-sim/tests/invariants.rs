@@ -5,6 +5,7 @@ mod common;
 
 use common::{POLICIES, instance, run};
 use proptest::prelude::*;
+use wattline_core::job::Job;
 use wattline_core::placement::Configuration;
 use wattline_core::units::{Joules, Seconds};
 use wattline_sim::instance::Instance;
@@ -97,6 +98,15 @@ fn scenario(draw: &Draw) -> String {
     )
 }
 
+/// The bounds, the batch asked for, and this halved and doubled: what policies choose from. The
+/// best batch lies inside the bounds.
+fn batches(job: &Job) -> Vec<u32> {
+    let asked = job.batch.requested;
+    let scaled = (0..32).flat_map(|k| [asked >> k, asked.checked_shl(k).unwrap_or(asked)]);
+    let allowed = |batch: &u32| (job.batch.min..=job.batch.max).contains(batch);
+    scaled.chain([job.batch.min, job.batch.max]).filter(allowed).collect()
+}
+
 /// The least time in which the job could be done: alone, fastest shape, full power.
 fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
     let job = &outcome.job;
@@ -105,8 +115,7 @@ fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
         .menu(job)
         .iter()
         .flat_map(|shape| {
-            let batches = [job.batch.min, job.batch.requested, job.batch.max];
-            batches.map(|batch| Configuration {
+            batches(job).into_iter().map(|batch| Configuration {
                 gpu_type: shape.gpu_type,
                 gpus: shape.gpus,
                 nodes: instance.cluster.nodes_for(*shape),

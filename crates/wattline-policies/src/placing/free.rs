@@ -2,6 +2,7 @@
 //! every node.
 
 use super::node_set::NodeSet;
+use crate::packing::fewest_racks;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{GpuTypeId, NodeId};
 use wattline_core::placement::{Allocation, Share, mask_of};
@@ -134,7 +135,8 @@ impl FreeGpus {
     }
 
     /// The best place for a shape: on the node that it leaves fewest GPUs free on; a shape larger
-    /// than any node takes whole nodes, and the rest of it a part of one more.
+    /// than any node takes whole nodes, of as few racks as possible, and the rest of it a part of
+    /// one more.
     pub(crate) fn place(&self, cluster: &Cluster, shape: Shape) -> Option<Allocation> {
         let t = shape.gpu_type.index();
         let largest = cluster.largest_node(shape.gpu_type);
@@ -146,8 +148,11 @@ impl FreeGpus {
         let mut shares = Allocation::default().0;
         for size in (1..=largest).rev() {
             for by_free in [&self.awake[t], &self.asleep[t]] {
-                let whole = by_free.whole[size as usize].iter().take((left / size) as usize);
-                for node in whole {
+                if left < size {
+                    break;
+                }
+                let whole: Vec<NodeId> = by_free.whole[size as usize].iter().collect();
+                for node in fewest_racks(cluster, &whole, (left / size) as usize) {
                     left -= size;
                     shares.push(Share { node, mask: self.masks[node.index()] });
                 }

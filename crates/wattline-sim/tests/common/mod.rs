@@ -46,4 +46,6 @@ pub(crate) const POLICIES: &[&str] = &[
     "andreas+greedy",
     "andreas+rounds=30",
     "andreas+rounds=10+improve+sleep=2min",
+    "powerflow+energy=0.8",
+    "powerflow+energy=inf+sleep=2min",
 ];
