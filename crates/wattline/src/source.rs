@@ -22,6 +22,7 @@ pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("bursts", include_str!("../../../scenarios/bursts.toml")),
     ("night-price", include_str!("../../../scenarios/night-price.toml")),
     ("learning", include_str!("../../../scenarios/learning.toml")),
+    ("ones-64", include_str!("../../../scenarios/ones-64.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 

@@ -1,0 +1,76 @@
+//! The generations.
+
+use super::OnesOptions;
+use super::genome::Genome;
+use super::problem::Problem;
+use super::room::reorder;
+use super::score::score;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// The most jobs and nodes looked at in one plan: on a large cluster there are fewer generations,
+/// but always one.
+const MOST_WORK: usize = 500_000;
+
+/// A schedule and its score.
+#[derive(Clone, Debug)]
+struct Individual {
+    genome: Genome,
+    score: f64,
+}
+
+fn bear(problem: &Problem<'_, '_>, mut genome: Genome) -> Individual {
+    reorder(problem, &mut genome);
+    let score = score(problem, &genome);
+    Individual { genome, score }
+}
+
+/// The best schedule of all generations.
+pub(super) fn evolve(problem: &Problem<'_, '_>, options: &OnesOptions) -> Genome {
+    let mut random = Pcg64Mcg::seed_from_u64(options.seed);
+    let nodes = problem.view.state.cluster().nodes().len();
+    let size = options.population.max(2);
+    let generations = MOST_WORK / (size * (problem.items.len() + nodes)).max(1);
+    let generations = options.generations.min(generations.max(1));
+    let mut population = first(problem, size, &mut random);
+    for _ in 0..generations {
+        let parents = population.len();
+        for _ in 0..size {
+            let mother = random.random_range(0..parents);
+            let father = random.random_range(0..parents);
+            let mut child =
+                population[mother].genome.cross(&population[father].genome, &mut random);
+            if random.random_bool(0.5) {
+                child.mutate(&mut random);
+            }
+            child.fill(problem, &mut random, true);
+            population.push(bear(problem, child));
+        }
+        select(&mut population, size);
+    }
+    population.swap_remove(0).genome
+}
+
+/// What runs now with idle GPUs filled, everything anew, and disturbed copies of both.
+fn first(problem: &Problem<'_, '_>, size: usize, random: &mut Pcg64Mcg) -> Vec<Individual> {
+    let mut now = Genome::refreshed(problem);
+    now.fill(problem, random, false);
+    let mut anew = Genome::waiting(problem.items.len());
+    anew.fill(problem, random, false);
+    let mut population = vec![bear(problem, now), bear(problem, anew)];
+    for k in 2..size {
+        let mut genome = population[k % 2].genome.clone();
+        genome.mutate(random);
+        genome.fill(problem, random, true);
+        population.push(bear(problem, genome));
+    }
+    select(&mut population, size);
+    population
+}
+
+/// The best live on, each once.
+fn select(population: &mut Vec<Individual>, size: usize) {
+    population.sort_by(|a, b| a.score.total_cmp(&b.score));
+    population.dedup_by(|a, b| a.genome == b.genome);
+    population.truncate(size);
+}
