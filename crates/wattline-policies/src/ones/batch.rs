@@ -13,7 +13,7 @@
 use wattline_core::job::{Elasticity, Job};
 use wattline_core::placement::Configuration;
 use wattline_core::plan::Reason;
-use wattline_core::state::JobState;
+use wattline_core::state::{JobState, Phase};
 use wattline_core::time::Timestamp;
 
 /// Goodput must rise by this factor for a doubling to be worth it.
@@ -27,7 +27,8 @@ pub(super) fn limit(job: &JobState, now: Timestamp, crowded: bool) -> u32 {
     if job.job.elasticity != Elasticity::Adaptive {
         return bounds.requested;
     }
-    let mut halvings = u32::from(job.held.is_none() && job.failed_attempts() > 0);
+    let starts = matches!(job.phase, Phase::Waiting | Phase::Starting(_));
+    let mut halvings = u32::from(starts && job.failed_attempts() > 0);
     let attained = job.attained(now) / LONG_SERVICE;
     if crowded && attained >= 1.0 {
         halvings += 1 + attained.log2() as u32;

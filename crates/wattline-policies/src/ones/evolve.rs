@@ -12,6 +12,10 @@ use rand_pcg::Pcg64Mcg;
 /// but always one.
 const MOST_WORK: usize = 500_000;
 
+/// Which part of the jobs that idle GPUs go to start at the knee of their curve, and not in their
+/// most frugal way.
+const WIDE: [f64; 3] = [0.0, 0.5, 1.0];
+
 /// A schedule and its score.
 #[derive(Clone, Debug)]
 struct Individual {
@@ -43,7 +47,8 @@ pub(super) fn evolve(problem: &Problem<'_, '_>, options: &OnesOptions) -> Genome
             if random.random_bool(0.5) {
                 child.mutate(&mut random);
             }
-            child.fill(problem, &mut random, true);
+            let wide = WIDE[random.random_range(0..WIDE.len())];
+            child.fill(problem, &mut random, true, wide);
             population.push(bear(problem, child));
         }
         select(&mut population, size);
@@ -53,15 +58,18 @@ pub(super) fn evolve(problem: &Problem<'_, '_>, options: &OnesOptions) -> Genome
 
 /// What runs now with idle GPUs filled, everything anew, and disturbed copies of both.
 fn first(problem: &Problem<'_, '_>, size: usize, random: &mut Pcg64Mcg) -> Vec<Individual> {
-    let mut now = Genome::refreshed(problem);
-    now.fill(problem, random, false);
-    let mut anew = Genome::waiting(problem.items.len());
-    anew.fill(problem, random, false);
-    let mut population = vec![bear(problem, now), bear(problem, anew)];
-    for k in 2..size {
-        let mut genome = population[k % 2].genome.clone();
+    let mut population = Vec::with_capacity(2 * size);
+    for start in [Genome::refreshed(problem), Genome::waiting(problem.items.len())] {
+        for wide in WIDE {
+            let mut genome = start.clone();
+            genome.fill(problem, random, false, wide);
+            population.push(bear(problem, genome));
+        }
+    }
+    for k in population.len()..size {
+        let mut genome = population[k % (2 * WIDE.len())].genome.clone();
         genome.mutate(random);
-        genome.fill(problem, random, true);
+        genome.fill(problem, random, true, WIDE[k % WIDE.len()]);
         population.push(bear(problem, genome));
     }
     select(&mut population, size);

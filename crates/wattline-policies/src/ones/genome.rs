@@ -64,7 +64,13 @@ impl Genome {
     /// Gives idle GPUs away: to waiting jobs in their most frugal way, shortest first, then one
     /// step at a time to the job that gains most by it. By `chance` some waiting jobs are passed
     /// over, and only a few compete for each step.
-    pub(super) fn fill(&mut self, problem: &Problem<'_, '_>, random: &mut Pcg64Mcg, chance: bool) {
+    pub(super) fn fill(
+        &mut self,
+        problem: &Problem<'_, '_>,
+        random: &mut Pcg64Mcg,
+        chance: bool,
+        wide: f64,
+    ) {
         let mut free = self.free(problem);
         let mut waiting = problem.left_out.len();
         for (at, item) in problem.items.iter().enumerate() {
@@ -75,7 +81,8 @@ impl Genome {
                 let shape = item.ways[*way].shape;
                 i64::from(shape.gpus) <= free[shape.gpu_type.index()]
             };
-            let way = Some(item.frugal).filter(fits).or_else(|| (0..item.ways.len()).find(fits));
+            let wanted = if random.random_bool(wide) { item.knee } else { item.frugal };
+            let way = (0..=wanted).rev().chain(0..item.ways.len()).find(fits);
             match way {
                 Some(way) if !(chance && random.random_bool(PASSED_OVER)) => {
                     let shape = item.ways[way].shape;

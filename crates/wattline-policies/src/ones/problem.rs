@@ -28,6 +28,10 @@ const NINETY_FIVE: f64 = 1.645;
 /// Intervals wider than this factor count as that wide.
 const WIDEST: f64 = 10.0;
 
+/// A restart of a job that runs counts this many times: what it gains is reckoned to the job's end,
+/// and most plans do not last that long. From 2 to 8 it makes little difference.
+const LASTING: f64 = 4.0;
+
 /// One way to run a job.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
@@ -79,6 +83,8 @@ pub(super) struct Item {
     pub(super) present: Option<(usize, Allocation)>,
     /// The way that takes the least GPU-time.
     pub(super) frugal: usize,
+    /// The way after which more GPUs cost more than they gain: least time times GPU-time.
+    pub(super) knee: usize,
     /// Its time in that way, if it starts later.
     pub(super) wait_time: f64,
     /// The GPU-time of that.
@@ -255,7 +261,7 @@ fn item(
     let restart = view.predictor.restart(&job.job);
     let present = present(job, limit, empty);
     let charge = match (present, job.first_start) {
-        (Some(_), _) => (restart.save + restart.load).get(),
+        (Some(_), _) => LASTING * (restart.save + restart.load).get(),
         (None, Some(_)) => restart.load.get(),
         (None, None) => 0.0,
     };
@@ -268,10 +274,13 @@ fn item(
         time: left / r.rate + charge,
     };
     let mut ways: Vec<Way> = rates.iter().map(way).collect();
-    let gpu_times = ways.iter().map(Way::gpu_time).enumerate();
-    let frugal = gpu_times.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)?;
-    let mut frugal = frugal;
-    let (wait_time, wait_gpu_time) = (ways[frugal].time, ways[frugal].gpu_time());
+    let least = |of: &dyn Fn(&Way) -> f64| {
+        let values = ways.iter().map(of).enumerate();
+        values.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+    };
+    let mut frugal = least(&Way::gpu_time)?;
+    let mut knee = least(&|way| way.time * way.gpu_time())?;
+    let (wait_time, wait_gpu_time) = (ways[knee].time, ways[knee].gpu_time());
     let mut now = None;
     if let Some(placement) = present {
         let c = placement.configuration;
@@ -286,6 +295,7 @@ fn item(
             let r = Rate { shape: c.shape(), batch: c.batch, limit: power_limit, power, rate };
             (rate.is_finite() && rate > 0.0).then(|| ways.insert(at, way(&r)))?;
             frugal += usize::from(at <= frugal);
+            knee += usize::from(at <= knee);
             Some(at)
         });
         if let Some(at) = at {
@@ -294,7 +304,7 @@ fn item(
         }
     }
     ways.iter().all(|way| way.time.is_finite()).then_some(())?;
-    Some(Item { id, ways, present: now, frugal, wait_time, wait_gpu_time })
+    Some(Item { id, ways, present: now, frugal, knee, wait_time, wait_gpu_time })
 }
 
 /// Committed power of a node that holds this: asleep if that is nothing, and otherwise as if it

@@ -46,4 +46,5 @@ pub(crate) const POLICIES: &[&str] = &[
     "andreas+greedy",
     "andreas+rounds=30",
     "andreas+rounds=10+improve+sleep=2min",
+    "ones+generations=5",
 ];
