@@ -77,3 +77,44 @@ pub(super) fn reason(job: &Job, new: &Configuration) -> Reason {
     }
     if new.gpus == job.gpus.requested { Reason::AsRequested } else { Reason::LeastGpuTime }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::job;
+    use super::*;
+
+    #[test]
+    fn the_batch_doubles_while_goodput_rises() {
+        let job = job(100.0);
+        let goodput = |batch: u32| Some((f64::from(batch.min(128)), ()));
+        assert_eq!(best(&job, 256, goodput).map(|(batch, ..)| batch), Some(128));
+        assert_eq!(best(&job, 64, goodput).map(|(batch, ..)| batch), Some(64));
+        let too_small = |batch: u32| (batch >= 64).then_some((1.0, ()));
+        assert_eq!(best(&job, 256, too_small).map(|(batch, ..)| batch), Some(64));
+        assert!(best(&job, 256, |_| None::<(f64, ())>).is_none());
+    }
+
+    #[test]
+    fn a_batch_that_is_not_ours_stays() {
+        let job = Job { elasticity: Elasticity::Malleable, ..job(100.0) };
+        let goodput = |batch: u32| Some((f64::from(batch), ()));
+        assert_eq!(best(&job, 64, goodput).map(|(batch, ..)| batch), Some(64));
+    }
+
+    #[test]
+    fn the_plan_says_how_the_learning_rate_follows() {
+        let job = job(100.0);
+        let configuration = |gpus, batch| Configuration {
+            gpu_type: wattline_core::ids::GpuTypeId(0),
+            gpus,
+            nodes: 1,
+            batch,
+            power_limit: wattline_core::units::Watts::new(100.0),
+        };
+        let scaled = reason(&job, &configuration(4, 256));
+        assert_eq!(scaled, Reason::BatchScaled { from: 64, to: 256, learning_rate: 4.0 });
+        assert!(scaled.to_string().contains("learning rate times 4, with warm-up"));
+        assert_eq!(reason(&job, &configuration(2, 64)), Reason::AsRequested);
+        assert_eq!(reason(&job, &configuration(4, 64)), Reason::LeastGpuTime);
+    }
+}

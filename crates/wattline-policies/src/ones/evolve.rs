@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 
 /// The most jobs and nodes looked at in one plan: on a large cluster there are fewer generations,
 /// but always one.
-const MOST_WORK: usize = 500_000;
+const MOST_WORK: usize = 200_000;
 
 /// Which part of the jobs that idle GPUs go to start at the knee of their curve, and not in their
 /// most frugal way.
@@ -81,4 +81,35 @@ fn select(population: &mut Vec<Individual>, size: usize) {
     population.sort_by(|a, b| a.score.total_cmp(&b.score));
     population.dedup_by(|a, b| a.genome == b.genome);
     population.truncate(size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Bench, random};
+    use super::*;
+
+    #[test]
+    fn the_best_live_on_each_once() {
+        let individual = |ways: usize, score| Individual { genome: Genome::waiting(ways), score };
+        let mut population =
+            vec![individual(1, 3.0), individual(2, 1.0), individual(2, 1.0), individual(3, 2.0)];
+        select(&mut population, 2);
+        assert_eq!(population.iter().map(|i| i.score).collect::<Vec<_>>(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn more_generations_are_never_worse_and_a_seed_gives_one_result() {
+        let bench = Bench::new(3, 4, &[600.0, 310.0, 900.0, 120.0, 60.0, 2000.0, 777.0, 50.0]);
+        bench.with(|problem| {
+            let after = |generations| {
+                let options = OnesOptions { generations, population: 6, seed: 3 };
+                evolve(problem, &options)
+            };
+            assert_eq!(after(5), after(5));
+            let scores = [1, 4, 16].map(|generations| score(problem, &after(generations)));
+            assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+            let first = first(problem, 6, &mut random(3));
+            assert!(scores[2] <= first[0].score);
+        });
+    }
 }

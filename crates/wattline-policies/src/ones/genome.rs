@@ -15,9 +15,11 @@ const PASSED_OVER: f64 = 0.1;
 /// So many jobs compete for idle GPUs at a time.
 const COMPETITORS: usize = 3;
 /// Or, without chance, so many.
-const MOST_COMPETITORS: usize = 64;
+const MOST_COMPETITORS: usize = 16;
 /// After so many competitions in a row that nobody won, GPUs stay idle.
 const MOST_LOST: usize = 8;
+/// A job steps up by at most so many of its ways at once.
+const LARGEST_STEP: usize = 4;
 
 impl Genome {
     /// Everybody waits.
@@ -154,8 +156,8 @@ impl Genome {
         }
     }
 
-    /// The next larger way of a running job on the same GPU type that fits, and what the score
-    /// falls by per GPU, if it falls.
+    /// One of the next larger ways of a running job on the same GPU type that fits, and what the
+    /// score falls by per GPU, if it falls: the one by which it falls most.
     fn step_up(
         &self,
         problem: &Problem<'_, '_>,
@@ -164,17 +166,76 @@ impl Genome {
         delay: f64,
     ) -> Option<(f64, usize)> {
         let ways = &problem.items[at].ways;
-        let now = &ways[self.get(at)?];
+        let old = self.get(at)?;
+        let now = &ways[old];
         let value = |way: &Way| way.time + delay * way.gpu_time();
-        let larger = ways.iter().enumerate().filter(|(_, way)| {
-            way.shape.gpu_type == now.shape.gpu_type && way.shape.gpus > now.shape.gpus
-        });
         let idle = free[now.shape.gpu_type.index()];
-        larger
-            .map(|(at, way)| (at, way, way.shape.gpus - now.shape.gpus))
-            .filter(|(_, _, more)| i64::from(*more) <= idle)
-            .map(|(at, way, more)| ((value(now) - value(way)) / f64::from(more), at))
-            .filter(|(gain, _)| *gain > 0.0)
+        let before = value(now);
+        (old + 1..ways.len())
+            .take(LARGEST_STEP)
+            .take_while(|at| ways[*at].shape.gpu_type == now.shape.gpu_type)
+            .filter_map(|at| {
+                let more = ways[at].shape.gpus - now.shape.gpus;
+                let gain = (before - value(&ways[at])) / f64::from(more.max(1));
+                (more > 0 && i64::from(more) <= idle && gain > 0.0).then_some((gain, at))
+            })
             .max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Bench, random};
+    use super::*;
+
+    #[test]
+    fn crossover_takes_each_job_from_one_of_the_parents() {
+        let (mother, father) =
+            (Genome(vec![1, 2, 0, 3, 4, 1, 0, 5]), Genome(vec![2, 2, 3, 0, 1, 4, 0, 6]));
+        let mut seen = [false; 2];
+        for seed in 0..20 {
+            let child = mother.cross(&father, &mut random(seed));
+            for (at, way) in child.0.iter().enumerate() {
+                assert!(*way == mother.0[at] || *way == father.0[at]);
+                seen[0] |= *way != mother.0[at];
+                seen[1] |= *way != father.0[at];
+            }
+        }
+        assert_eq!(seen, [true, true]);
+    }
+
+    #[test]
+    fn mutation_removes_three_jobs_in_ten_and_adds_none() {
+        let mut genome = Genome([1, 0].repeat(5000));
+        genome.mutate(&mut random(1));
+        let left = genome.0.iter().filter(|way| **way != 0).count();
+        assert!((3300..3700).contains(&left), "{left}");
+        assert!(genome.0.iter().skip(1).step_by(2).all(|way| *way == 0));
+    }
+
+    #[test]
+    fn filling_leaves_no_gpu_idle_while_somebody_can_use_it() {
+        let bench = Bench::new(2, 4, &[600.0, 300.0, 900.0]);
+        bench.with(|problem| {
+            for chance in [true, false] {
+                let mut genome = Genome::waiting(3);
+                genome.fill(problem, &mut random(3), chance, 0.0);
+                assert!(genome.free(problem).iter().all(|free| *free == 0), "{genome:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn filling_starts_the_shortest_first() {
+        let bench = Bench::new(1, 1, &[600.0, 300.0, 900.0]);
+        bench.with(|problem| {
+            let mut genome = Genome::waiting(3);
+            genome.fill(problem, &mut random(3), false, 1.0);
+            let runs: Vec<u32> = (0..3)
+                .filter(|at| genome.get(*at).is_some())
+                .map(|at| problem.items[at].id.0)
+                .collect();
+            assert_eq!(runs, [1]);
+        });
     }
 }

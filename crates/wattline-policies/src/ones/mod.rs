@@ -35,6 +35,8 @@ mod genome;
 mod problem;
 mod room;
 mod score;
+#[cfg(test)]
+mod tests;
 
 use problem::Problem;
 use room::Placements;

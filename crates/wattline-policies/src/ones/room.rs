@@ -210,3 +210,48 @@ pub(super) fn at_any_limit(problem: &Problem<'_, '_>) -> Option<(usize, Placemen
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Bench;
+    use super::*;
+
+    #[test]
+    fn a_job_that_does_not_fit_gets_fewer_gpus_and_others_fill_the_rest() {
+        let bench = Bench::new(2, 4, &[600.0, 300.0, 900.0]);
+        bench.with(|problem| {
+            let mut genome = Genome::waiting(3);
+            let of =
+                |gpus: u32| problem.items[0].ways.iter().position(|way| way.shape.gpus == gpus);
+            for at in 0..2 {
+                genome.set(at, of(3));
+            }
+            genome.set(2, of(4));
+            let places = reorder(problem, &mut genome);
+            let mut taken = [0_u64; 2];
+            for (at, on) in places.iter().enumerate() {
+                let gpus = genome.get(at).map(|way| problem.items[at].ways[way].shape.gpus);
+                assert_eq!(on.as_ref().map(Allocation::count), gpus);
+                for share in on.iter().flat_map(Allocation::shares) {
+                    assert_eq!(taken[share.node.index()] & share.mask, 0, "a GPU given twice");
+                    taken[share.node.index()] |= share.mask;
+                }
+            }
+            assert_eq!(taken, [0xF, 0xF]);
+            assert_eq!(genome.get(2), of(4));
+        });
+    }
+
+    #[test]
+    fn below_a_budget_that_carries_nothing_one_job_runs_at_a_lower_limit() {
+        // Base 100 W, 20 W idle and 100 to 200 W for each busy GPU.
+        let bench = Bench::new(1, 1, &[600.0, 300.0]).budget(270.0);
+        bench.with(|problem| {
+            let mut genome = Genome::waiting(2);
+            assert!(reorder(problem, &mut genome).iter().all(Option::is_none));
+            let (item, placement) = at_any_limit(problem).unwrap();
+            assert_eq!(problem.items[item].id.0, 1);
+            assert_eq!(placement.configuration.power_limit, Watts::new(150.0));
+        });
+    }
+}
