@@ -85,6 +85,9 @@ pub(super) struct Item {
     pub(super) frugal: usize,
     /// The way after which more GPUs cost more than they gain: least time times GPU-time.
     pub(super) knee: usize,
+    /// GPU-time left in that way without any restart: jobs are taken in the order of this, which
+    /// must not depend on whether they run, or two of them could take turns for ever.
+    pub(super) gpu_time_left: f64,
     /// Its time in that way, if it starts later.
     pub(super) wait_time: f64,
     /// The GPU-time of that.
@@ -153,7 +156,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                 None => left_out.push(id),
             }
         }
-        items.sort_by(|a, b| a.wait_gpu_time.total_cmp(&b.wait_gpu_time).then(a.id.cmp(&b.id)));
+        items.sort_by(|a, b| a.gpu_time_left.total_cmp(&b.gpu_time_left).then(a.id.cmp(&b.id)));
         let mut waiting = 0;
         let most = CANDIDATES_PER_GPU * gpus as usize;
         items.retain(|item| {
@@ -274,12 +277,13 @@ fn item(
         time: left / r.rate + charge,
     };
     let mut ways: Vec<Way> = rates.iter().map(way).collect();
-    let least = |of: &dyn Fn(&Way) -> f64| {
-        let values = ways.iter().map(of).enumerate();
+    let least = |power: i32| {
+        let value = |r: &Rate| f64::from(r.shape.gpus) / r.rate.powi(power);
+        let values = rates.iter().map(value).enumerate();
         values.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     };
-    let mut frugal = least(&Way::gpu_time)?;
-    let mut knee = least(&|way| way.time * way.gpu_time())?;
+    let (mut frugal, mut knee) = (least(1)?, least(2)?);
+    let gpu_time_left = left / rates[knee].rate * f64::from(rates[knee].shape.gpus);
     let (wait_time, wait_gpu_time) = (ways[knee].time, ways[knee].gpu_time());
     let mut now = None;
     if let Some(placement) = present {
@@ -304,7 +308,7 @@ fn item(
         }
     }
     ways.iter().all(|way| way.time.is_finite()).then_some(())?;
-    Some(Item { id, ways, present: now, frugal, knee, wait_time, wait_gpu_time })
+    Some(Item { id, ways, present: now, frugal, knee, gpu_time_left, wait_time, wait_gpu_time })
 }
 
 /// Committed power of a node that holds this: asleep if that is nothing, and otherwise as if it
