@@ -8,6 +8,7 @@ mod andreas;
 mod edf;
 mod fifo;
 mod list;
+mod ones;
 mod packing;
 mod placing;
 mod powerflow;

@@ -26,6 +26,7 @@ pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("andreas-20", include_str!("../../../scenarios/andreas-20.toml")),
     ("scale-1000", include_str!("../../../scenarios/scale-1000.toml")),
     ("powerflow-128", include_str!("../../../scenarios/powerflow-128.toml")),
+    ("ones-64", include_str!("../../../scenarios/ones-64.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 

@@ -398,7 +398,9 @@ fn the_small_commands() {
 #[test]
 fn a_shown_scenario_can_be_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["demo", "capped-60", "bursts", "night-price", "learning", "powerflow-128"] {
+    for name in
+        ["demo", "capped-60", "bursts", "night-price", "learning", "powerflow-128", "ones-64"]
+    {
         let file = folder.path().join(format!("{name}.toml"));
         fs::write(&file, stdout(&["config", "show", name])).unwrap();
         let run = |scenario: &str| {

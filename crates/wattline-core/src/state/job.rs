@@ -122,6 +122,12 @@ impl JobState {
         stays && !self.job.preemptible
     }
 
+    /// How many actions on it failed in a row.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u32 {
+        self.attempts
+    }
+
     /// What is believed to be left at `now`.
     #[must_use]
     pub fn remaining(&self, now: Timestamp) -> Work {

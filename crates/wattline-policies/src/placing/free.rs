@@ -95,6 +95,37 @@ impl FreeGpus {
         index
     }
 
+    /// From what is free on each node, whether it sleeps or not; `None`: the node is gone.
+    pub(crate) fn of(cluster: &Cluster, free: impl Fn(NodeId) -> Option<u64>) -> Self {
+        let nodes = cluster.nodes().len();
+        let by_type: Vec<ByFree> =
+            cluster.gpu_type_ids().map(|t| ByFree::new(cluster.largest_node(t), nodes)).collect();
+        let mut index = Self {
+            masks: vec![0; nodes],
+            groups: vec![Group::Gone; nodes],
+            kinds: cluster.nodes().iter().map(|n| (n.gpu_type, n.gpus)).collect(),
+            awake: by_type.clone(),
+            asleep: by_type,
+        };
+        for id in cluster.node_ids() {
+            if let Some(mask) = free(id) {
+                index.set(id, Group::Awake, mask);
+            }
+        }
+        index
+    }
+
+    /// Whether these GPUs are there and free.
+    pub(crate) fn has(&self, share: Share) -> bool {
+        let there = self.groups[share.node.index()] != Group::Gone;
+        there && self.masks[share.node.index()] & share.mask == share.mask
+    }
+
+    /// Whether no GPU is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.awake.iter().chain(&self.asleep).all(|by_free| by_free.some <= 1)
+    }
+
     /// Brings one node up to date.
     pub(crate) fn sync(&mut self, state: &State, id: NodeId) {
         let node = state.node(id);

@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 15] = [
+pub(crate) const SPECS: [&str; 17] = [
     "fifo",
     "edf",
     "priority",
@@ -41,6 +41,8 @@ pub(crate) const SPECS: [&str; 15] = [
     "powerflow",
     "powerflow+energy=0.7+sleep=2min",
     "powerflow+energy=inf+sleep=never",
+    "ones+generations=3",
+    "ones+generations=1+population=2+seed=3",
 ];
 
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as

@@ -48,4 +48,5 @@ pub(crate) const POLICIES: &[&str] = &[
     "andreas+rounds=10+improve+sleep=2min",
     "powerflow+energy=0.8",
     "powerflow+energy=inf+sleep=2min",
+    "ones+generations=5",
 ];
