@@ -186,7 +186,7 @@ pub(crate) fn run_policies(
 ) -> Result<Vec<Outcome>> {
     let How { record, forecast, with_oracle, threads } = how;
     let simulations = experiment::simulations(instance, policies, with_oracle);
-    let progress = Progress::new(instance.jobs.len() * simulations);
+    let progress = Progress::new(instance.jobs.len() * simulations, "jobs");
     let seconds = || progress.seconds();
     let report = |jobs: usize| progress.advance(jobs);
     let watch = Watch { seconds: &seconds, progress: &report, record, forecast };
@@ -199,7 +199,8 @@ pub(crate) fn run_figures(
     runs: &[(&Instance, &str)],
     threads: Option<usize>,
 ) -> Result<Vec<Summary>> {
-    let progress = Progress::new(runs.iter().map(|(instance, _)| instance.jobs.len()).sum());
+    let progress =
+        Progress::new(runs.iter().map(|(instance, _)| instance.jobs.len()).sum(), "jobs");
     let seconds = || progress.seconds();
     let report = |jobs: usize| progress.advance(jobs);
     let watch = Watch { seconds: &seconds, progress: &report, record: false, forecast: false };

@@ -52,7 +52,7 @@ struct Row {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let progress = Progress::new(args.instances as usize);
+    let progress = Progress::new(args.instances as usize, "problems");
     let seeds: Vec<u64> =
         (0..u64::from(args.instances)).map(|at| args.seed.wrapping_add(at)).collect();
     let measured = seeds.into_par_iter().map(|seed| {
