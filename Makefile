@@ -6,7 +6,9 @@ OUT ?= out
 # Other people's data that may not be committed; tests that need it say so and pass without it.
 export WATTLINE_SHARED ?= $(abspath $(wildcard ../shared))
 
-.PHONY: run test bench lint fmt build setup deny book clean
+ONLY ?=
+
+.PHONY: run test results bench lint fmt build setup deny book clean
 
 ## Compare policies on the built-in demo and write a report
 run: build
@@ -40,6 +42,11 @@ bench: build
 	$(WATTLINE) bench sim --scenario demo
 	$(WATTLINE) bench sim --scenario scale --scaling
 	$(WATTLINE) bench predict
+	$(WATTLINE) bench plan --scaling
+
+## The page of results, by the commands it shows; ONLY=andreas,plan writes some sections anew
+results: build
+	$(WATTLINE) bench results $(if $(ONLY),--only $(ONLY))
 
 ## Licences, advisories and sources of dependencies (needs cargo-deny)
 deny:

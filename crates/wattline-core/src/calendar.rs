@@ -9,6 +9,7 @@ const WEEK: i64 = 7 * DAY;
 /// The Unix epoch was a Thursday; weeks here begin on Monday.
 const EPOCH_INTO_WEEK: i64 = 3 * DAY;
 const MICROS: i64 = 1_000_000;
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// Local time minus UTC, written `"+01:00"` or `"-05:00"`. Summer time is not modelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,6 +154,40 @@ impl<T: Copy + PartialEq> Calendar<T> {
         Ok(Self { steps, utc_offset: utc_offset.seconds })
     }
 
+    /// The same calendar of other values.
+    #[must_use]
+    pub fn map<U: Copy + PartialEq>(&self, other: impl Fn(T) -> U) -> Calendar<U> {
+        let mut steps: Vec<(i64, U)> = self.steps.iter().map(|(t, v)| (*t, other(*v))).collect();
+        steps.dedup_by(|b, a| a.1 == b.1);
+        Calendar { steps, utc_offset: self.utc_offset }
+    }
+
+    /// As it can be written: a default, the rules that override it, and the offset of its clock.
+    /// [`Calendar::from_rules`] makes the same calendar of them.
+    #[must_use]
+    pub fn rules(&self) -> (T, Vec<Rule<T>>, UtcOffset) {
+        let default = self.steps[0].1;
+        let clock = |seconds: i64| format!("{:02}:{:02}", seconds / 3600, seconds / 60 % 60);
+        let mut rules = Vec::new();
+        for (at, (begin, value)) in self.steps.iter().enumerate() {
+            let end = self.steps.get(at + 1).map_or(WEEK, |(next, _)| *next);
+            // Rules are about days: a step over midnight is several.
+            let mut from = *begin;
+            while *value != default && from < end {
+                let day = from / DAY;
+                let to = end.min((day + 1) * DAY);
+                rules.push(Rule {
+                    days: DAYS[day as usize % DAYS.len()].to_owned(),
+                    from: clock(from - day * DAY),
+                    to: clock(to - day * DAY),
+                    value: *value,
+                });
+                from = to;
+            }
+        }
+        (default, rules, UtcOffset { seconds: self.utc_offset })
+    }
+
     /// The value at a time.
     #[must_use]
     pub fn at(&self, time: Timestamp) -> T {
@@ -211,11 +246,10 @@ impl<T: Copy + PartialEq> Calendar<T> {
 }
 
 fn days(text: &str) -> Result<Vec<i64>, CalendarError> {
-    const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let wrong = || CalendarError::Days(text.chars().take(40).collect());
     let day = |name: &str| {
         let name = name.trim().to_ascii_lowercase();
-        NAMES.iter().position(|n| *n == name).map(|d| d as i64).ok_or_else(wrong)
+        DAYS.iter().position(|n| *n == name).map(|d| d as i64).ok_or_else(wrong)
     };
     let mut out = Vec::new();
     for part in text.split(',') {
@@ -275,6 +309,19 @@ mod tests {
     }
 
     #[test]
+    fn other_values_change_at_the_same_times() {
+        let rules = [rule("mon-fri", "08:00", "20:00", 2), rule("sat", "08:00", "20:00", 3)];
+        let c = Calendar::from_rules(1, &rules, "+01:00".parse().unwrap()).unwrap();
+        let doubled = c.map(|v| v * 2);
+        for hour in 0..200 {
+            let time = monday(f64::from(hour));
+            assert_eq!(doubled.at(time), 2 * c.at(time));
+            assert_eq!(doubled.next_change(time), c.next_change(time));
+        }
+        assert_eq!(c.map(|_| 7), Calendar { utc_offset: 3600, ..Calendar::constant(7) });
+    }
+
+    #[test]
     fn nights_run_over_midnight_and_the_week_end() {
         let c = Calendar::from_rules(1, &[rule("all", "22:00", "06:00", 2)], UtcOffset::default())
             .unwrap();
@@ -327,6 +374,8 @@ mod tests {
                 rule("wed", "11:00", "13:00", 3),
             ];
             let c = Calendar::from_rules(1, &rules, UtcOffset::default()).unwrap();
+            let (default, written, offset) = c.rules();
+            prop_assert_eq!(&Calendar::from_rules(default, &written, offset).unwrap(), &c);
             let now = monday(hour);
             if let Some(next) = c.next_change(now) {
                 prop_assert!(next > now);

@@ -24,6 +24,7 @@ pub mod power;
 pub mod predictor;
 pub mod prices;
 pub mod shed;
+pub mod snapshot;
 pub mod state;
 pub mod time;
 pub mod units;

@@ -39,6 +39,21 @@ pub enum Reason {
     },
     /// Waits: the whole cluster was planned anew, and jobs under more pressure took its room.
     Postponed,
+    /// Runs with what saves most of its time for the energy that it takes.
+    MostForItsEnergy,
+    /// Was moved, so that another finds room.
+    MadeRoom,
+    /// Runs with another number of GPUs than it asked for, so that all jobs together end soonest.
+    LeastGpuTime,
+    /// Runs with another batch than it asked for.
+    BatchScaled {
+        /// The batch it asked for.
+        from: u32,
+        /// The batch it has.
+        to: u32,
+        /// The learning rate goes up by this factor, after a warm-up.
+        learning_rate: f64,
+    },
     /// Its power limit was lowered to keep the budget.
     LimitLowered,
     /// Its power limit was raised again.
@@ -73,6 +88,13 @@ impl fmt::Display for Reason {
             Self::NeverFits => write!(f, "waits: no shape it may take exists on this cluster"),
             Self::GaveWay { to } => write!(f, "gave way to {to}, which has had less service"),
             Self::Postponed => write!(f, "waits: jobs under more pressure took its room"),
+            Self::MostForItsEnergy => write!(f, "saves most of its time for the energy"),
+            Self::MadeRoom => write!(f, "moved to make room for another"),
+            Self::LeastGpuTime => write!(f, "GPUs chosen so that all jobs together end soonest"),
+            Self::BatchScaled { from, to, learning_rate } => write!(
+                f,
+                "batch scaled from {from} to {to}: learning rate times {learning_rate}, with warm-up"
+            ),
             Self::LimitLowered => write!(f, "power limit lowered to keep the budget"),
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),

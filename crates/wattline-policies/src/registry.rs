@@ -5,6 +5,8 @@
 
 use crate::andreas::{self, AndreasOptions};
 use crate::list::ListOptions;
+use crate::ones::{self, OnesOptions};
+use crate::powerflow::{self, PowerflowOptions, Sleep};
 use crate::tiresias::{self, TiresiasOptions};
 use crate::wattline::{self, Goal, WattlineOptions};
 use thiserror::Error;
@@ -46,6 +48,16 @@ pub const POLICIES: &[Entry] = &[
         name: "andreas",
         about: "the ANDREAS authors' randomised greedy: plans all jobs anew each time, preemptive",
         options: "+greedy (no search), +rounds=N (random plans tried), +improve (the best of them), +seed=N, +sleep=DURATION",
+    },
+    Entry {
+        name: "powerflow",
+        about: "shortest average completion time for the energy: GPUs and watts to whom they help most, preemptive",
+        options: "+energy=SHARE (of what jobs would take as requested; 1 unless said, inf for no bound), +sleep=DURATION|never (when it pays unless said)",
+    },
+    Entry {
+        name: "ones",
+        about: "after ONES: evolves schedules with elastic GPU counts and batches for short completion times, preemptive",
+        options: "+generations=N, +population=N (schedules that live on), +seed=N",
     },
 ];
 
@@ -113,6 +125,20 @@ pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
         }
         return Ok(andreas::andreas(options));
     }
+    if entry.name == "powerflow" {
+        let mut options = PowerflowOptions::default();
+        for option in parts {
+            powerflow_option(&mut options, option).ok_or_else(|| wrong(option))?;
+        }
+        return Ok(powerflow::powerflow(options));
+    }
+    if entry.name == "ones" {
+        let mut options = OnesOptions::default();
+        for option in parts {
+            ones_option(&mut options, option).ok_or_else(|| wrong(option))?;
+        }
+        return Ok(ones::ones(options));
+    }
     let mut options = ListOptions::default();
     for option in parts {
         match option.split_once('=').unwrap_or((option, "")) {
@@ -170,6 +196,31 @@ fn andreas_option(options: &mut AndreasOptions, text: &str) -> Option<()> {
     Some(())
 }
 
+/// Takes in one option; `None`: there is no such option, or not with that value.
+fn powerflow_option(options: &mut PowerflowOptions, text: &str) -> Option<()> {
+    match text.split_once('=')? {
+        ("energy", share) => options.energy = share.parse().ok().filter(|share| *share > 0.0)?,
+        ("sleep", "never") => options.sleep = Sleep::Never,
+        ("sleep", after) => options.sleep = Sleep::After(after.parse().ok()?),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Takes in one option; `None`: there is no such option, or not with that value.
+fn ones_option(options: &mut OnesOptions, text: &str) -> Option<()> {
+    let number = |text: &str, least: usize, most: usize| {
+        text.parse().ok().filter(|n| (least..=most).contains(n))
+    };
+    match text.split_once('=')? {
+        ("generations", n) => options.generations = number(n, 1, ones::MOST_GENERATIONS)?,
+        ("population", n) => options.population = number(n, 2, ones::MOST_POPULATION)?,
+        ("seed", seed) => options.seed = seed.parse().ok()?,
+        _ => return None,
+    }
+    Some(())
+}
+
 /// Rising, positive, few enough.
 fn thresholds(text: &str) -> Option<Vec<f64>> {
     let values: Vec<f64> = text.split('/').map(|t| t.parse().ok()).collect::<Option<_>>()?;
@@ -191,18 +242,29 @@ mod tests {
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
         assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
+        assert!(policy("powerflow+energy=0.8+sleep=5min").is_ok());
+        assert!(policy("powerflow+energy=inf+sleep=never").is_ok());
+        assert!(policy("ones+generations=5+population=8+seed=7").is_ok());
     }
 
     #[test]
     fn says_what_there_is() {
-        let message = |spec| policy(spec).err().unwrap().to_string();
-        assert!(message("sjf").contains("known are fifo, edf, priority, tiresias, andreas"));
+        let message = |spec: &str| policy(spec).err().unwrap().to_string();
+        assert!(
+            message("sjf")
+                .contains("known are fifo, edf, priority, tiresias, andreas, powerflow, ones")
+        );
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
         assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("andreas+rounds=0").contains("+rounds=N"));
         assert!(message("andreas+seed=x").contains("+seed=N"));
+        for wrong in ["energy", "energy=0", "energy=-1", "energy=NaN", "energy=x", "sleep=5"] {
+            assert!(message(&format!("powerflow+{wrong}")).contains("+energy=SHARE"), "{wrong}");
+        }
+        assert!(message("ones+population=1").contains("+population=N"));
+        assert!(message("ones+generations").contains("+generations=N"));
         assert!(message("").contains("unknown policy ''"));
     }
 }

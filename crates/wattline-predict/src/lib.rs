@@ -25,6 +25,7 @@ pub mod model;
 pub mod noise;
 mod process;
 pub mod reading;
+pub mod snapshot;
 mod step;
 mod store;
 mod table;

@@ -7,6 +7,8 @@
 //! * `SelectJobs_times.csv`: `ID,GPUtype,nGPUs,ExecutionTime`. A row with more GPUs than the
 //!   largest node of its type has means whole nodes, spread.
 
+pub mod reference;
+
 use crate::instance::Instance;
 use crate::trace::TraceError;
 use crate::trace::lines::Source;
@@ -27,7 +29,7 @@ use wattline_core::units::{EnergyPrice, EurosPerSecond, Seconds, Watts};
 use wattline_world::physics::Physics;
 
 /// What a restart costs unless somebody says otherwise.
-const RESTART: Seconds = Seconds::new(60.0);
+pub const RESTART: Seconds = Seconds::new(60.0);
 
 /// Why a folder is not an instance.
 #[derive(Debug, Error)]

@@ -1,7 +1,8 @@
-//! One instance, several policies.
+//! One instance, several policies; and many instances, for studies.
 
 use crate::foresight::Foresight;
 use crate::instance::Instance;
+use crate::metrics::Summary;
 use crate::simulation::{Outcome, SimulationError, Watch, simulate};
 use rayon::prelude::*;
 
@@ -45,4 +46,23 @@ pub fn compare(
         outcome.summary.accuracy.set_oracle(ours, &twin.summary);
     }
     Ok(outcomes)
+}
+
+/// Runs each policy on the instance beside it, in parallel where there are threads, and keeps the
+/// figures only; they come in the order asked for.
+///
+/// # Errors
+/// The first policy's error, if one fails.
+pub fn figures(
+    runs: &[(&Instance, &str)],
+    watch: &Watch<'_>,
+) -> Result<Vec<Summary>, SimulationError> {
+    for (_, policy) in runs {
+        wattline_policies::policy(policy)?;
+    }
+    runs.par_iter()
+        // One at a time, so that a thread that is done takes over what another has not begun.
+        .with_max_len(1)
+        .map(|(instance, policy)| simulate(instance, policy, watch).map(|outcome| outcome.summary))
+        .collect()
 }

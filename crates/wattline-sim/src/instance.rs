@@ -2,6 +2,7 @@
 
 use crate::foresight::Foresight;
 use std::sync::Arc;
+use wattline_bound::lower::{Effort, Input, LowerBound, lower_bound};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, Shape};
@@ -91,6 +92,22 @@ impl Instance {
                 keep_possible_shapes(job, &self.cluster, &self.physics);
             }
         }
+    }
+
+    /// A cost that no schedule of this instance stays below, preemptive and knowing all that is to
+    /// come: see [`wattline_bound::lower`].
+    #[must_use]
+    pub fn lower_bound(&self, effort: Effort) -> LowerBound {
+        let input = Input {
+            cluster: &self.cluster,
+            physics: &self.physics,
+            jobs: &self.jobs,
+            start: self.start,
+            prices: &self.prices,
+            budget: self.budget.as_ref(),
+            nodes_fail: self.world.faults.is_some(),
+        };
+        lower_bound(&input, effort)
     }
 
     /// GPU-seconds asked for over GPU-seconds there from the first to the last arrival.

@@ -18,5 +18,8 @@ pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod simulation;
+pub mod small;
+pub mod sweep;
+pub mod synthetic;
 pub mod trace;
 pub mod write_trace;

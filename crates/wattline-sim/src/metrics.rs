@@ -124,6 +124,9 @@ pub struct Summary {
     pub energy_sleep_kwh: f64,
     /// GPU-seconds held over GPU-seconds there.
     pub gpu_utilisation: f64,
+    /// Of the GPU-seconds free on nodes that were up, the share that would have been whole free
+    /// nodes had jobs sat closer together.
+    pub fragmentation: f64,
     /// Most power committed.
     pub peak_committed_w: f64,
     /// Time with more power committed than the budget.
@@ -206,6 +209,7 @@ impl Summary {
             energy_boot_kwh: energy.boot.kilowatt_hours(),
             energy_sleep_kwh: energy.sleep.kilowatt_hours(),
             gpu_utilisation: if there > 0.0 { gpu_seconds / there } else { 0.0 },
+            fragmentation: world.room().fragmentation(),
             peak_committed_w: 0.0,
             committed_exceeded_s: 0.0,
             plans_refused: 0,

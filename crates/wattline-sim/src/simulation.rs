@@ -14,6 +14,7 @@ use wattline_core::forecast::{Horizon, JobForecast, forecast};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::Placement;
 use wattline_core::power::TOLERANCE;
+use wattline_core::snapshot::Snapshot;
 use wattline_core::state::State;
 use wattline_core::units::{Seconds, Watts};
 use wattline_policies::RegistryError;
@@ -91,56 +92,84 @@ pub fn simulate(
     policy: &str,
     watch: &Watch<'_>,
 ) -> Result<Outcome, SimulationError> {
-    let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
-    let asleep = asleep_at_first(instance, &mut state);
-    let engine = Engine::new(
-        instance.engine.clone(),
-        state,
-        wattline_policies::policy(policy)?,
-        instance.predictor(),
-        instance.prices.clone(),
-        instance.budget.clone(),
-    );
-    let mut world_config = instance.world.clone();
-    if instance.learns() {
-        world_config.measure_every.get_or_insert(MEASURE_EVERY);
-    }
-    world_config.keep_log |= watch.record;
-    let mut world = World::new(
-        Arc::clone(&instance.cluster),
-        Arc::clone(&instance.physics),
-        world_config,
-        instance.start,
-        instance.prices.clone(),
-        instance.budget.clone(),
-    );
-    for node in asleep {
-        world.begin_asleep(instance.start, node);
-    }
-    let mut run = Run {
-        instance,
-        policy,
-        watch,
-        engine,
-        world,
-        now: instance.start,
-        arrived: 0,
-        ends: vec![None; instance.jobs.len()],
-        forecasts: Vec::new(),
-        starts: (0..instance.jobs.len()).map(|_| None).collect(),
-        finished: 0,
-        reported: 0,
-        power: Vec::new(),
-        plan_seconds: Vec::new(),
-        peak_committed: Watts::ZERO,
-        over_committed: Seconds::ZERO,
-        events: 0,
-        alerts: Vec::new(),
-    };
+    let mut run = Run::new(instance, policy, watch)?;
     let began = (watch.seconds)();
-    run.run_out()?;
+    run.run_out(Timestamp::FAR_FUTURE)?;
+    run.close();
     let wall = (watch.seconds)() - began;
     Ok(run.outcome(wall))
+}
+
+/// Runs an instance up to a time and writes down what the engine knows then, after everything that
+/// happens at that time.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn snapshot_at(
+    instance: &Instance,
+    policy: &str,
+    time: Timestamp,
+    watch: &Watch<'_>,
+) -> Result<Snapshot, SimulationError> {
+    let mut run = Run::new(instance, policy, watch)?;
+    run.run_out(time)?;
+    let name = |workload| instance.physics.name(workload).to_owned();
+    Ok(Snapshot::of(&run.engine, time.max(run.now), &name))
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        instance: &'a Instance,
+        policy: &'a str,
+        watch: &'a Watch<'a>,
+    ) -> Result<Self, SimulationError> {
+        let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
+        let asleep = asleep_at_first(instance, &mut state);
+        let engine = Engine::new(
+            instance.engine.clone(),
+            state,
+            wattline_policies::policy(policy)?,
+            instance.predictor(),
+            instance.prices.clone(),
+            instance.budget.clone(),
+        );
+        let mut world_config = instance.world.clone();
+        if instance.learns() {
+            world_config.measure_every.get_or_insert(MEASURE_EVERY);
+        }
+        world_config.keep_log |= watch.record;
+        let mut world = World::new(
+            Arc::clone(&instance.cluster),
+            Arc::clone(&instance.physics),
+            world_config,
+            instance.start,
+            instance.prices.clone(),
+            instance.budget.clone(),
+        );
+        for node in asleep {
+            world.begin_asleep(instance.start, node);
+        }
+        Ok(Self {
+            instance,
+            policy,
+            watch,
+            engine,
+            world,
+            now: instance.start,
+            arrived: 0,
+            ends: vec![None; instance.jobs.len()],
+            forecasts: Vec::new(),
+            starts: (0..instance.jobs.len()).map(|_| None).collect(),
+            finished: 0,
+            reported: 0,
+            power: Vec::new(),
+            plan_seconds: Vec::new(),
+            peak_committed: Watts::ZERO,
+            over_committed: Seconds::ZERO,
+            events: 0,
+            alerts: Vec::new(),
+        })
+    }
 }
 
 /// A budget below what idle nodes draw has been kept before the simulation begins too: as many
@@ -190,7 +219,8 @@ struct Run<'a> {
 const MOST_ALERTS: usize = 100;
 
 impl Run<'_> {
-    fn run_out(&mut self) -> Result<(), SimulationError> {
+    /// Until all jobs are finished, or the next thing to happen is later than `until`.
+    fn run_out(&mut self, until: Timestamp) -> Result<(), SimulationError> {
         let jobs = self.instance.jobs.len();
         let mut rounds: u64 = 0;
         let mut fruitless = 0;
@@ -199,6 +229,9 @@ impl Run<'_> {
             let happening = [arrival, self.world.next_event()].into_iter().flatten().min();
             let clock = self.engine.poll_timeout();
             let actions = self.engine.stats().actions;
+            if happening.into_iter().chain(clock).min().is_some_and(|next| next > until) {
+                break;
+            }
             match (happening, clock) {
                 // Everything that happens at an instant comes before the plan for it.
                 (Some(time), Some(due)) if time <= due => self.take_events(time)?,
@@ -219,9 +252,12 @@ impl Run<'_> {
                 self.report();
             }
         }
+        Ok(())
+    }
+
+    fn close(&mut self) {
         self.world.close(self.now);
         self.report();
-        Ok(())
     }
 
     fn report(&mut self) {

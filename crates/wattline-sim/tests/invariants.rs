@@ -5,6 +5,7 @@ mod common;
 
 use common::{POLICIES, instance, run};
 use proptest::prelude::*;
+use wattline_core::job::Job;
 use wattline_core::placement::Configuration;
 use wattline_core::units::{Joules, Seconds};
 use wattline_sim::instance::Instance;
@@ -97,6 +98,15 @@ fn scenario(draw: &Draw) -> String {
     )
 }
 
+/// The bounds, the batch asked for, and this halved and doubled: what policies choose from. The
+/// best batch lies inside the bounds.
+fn batches(job: &Job) -> Vec<u32> {
+    let asked = job.batch.requested;
+    let scaled = (0..32).flat_map(|k| [asked >> k, asked.checked_shl(k).unwrap_or(asked)]);
+    let allowed = |batch: &u32| (job.batch.min..=job.batch.max).contains(batch);
+    scaled.chain([job.batch.min, job.batch.max]).filter(allowed).collect()
+}
+
 /// The least time in which the job could be done: alone, fastest shape, full power.
 fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
     let job = &outcome.job;
@@ -105,8 +115,7 @@ fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
         .menu(job)
         .iter()
         .flat_map(|shape| {
-            let batches = [job.batch.min, job.batch.requested, job.batch.max];
-            batches.map(|batch| Configuration {
+            batches(job).into_iter().map(|batch| Configuration {
                 gpu_type: shape.gpu_type,
                 gpus: shape.gpus,
                 nodes: instance.cluster.nodes_for(*shape),
@@ -120,7 +129,7 @@ fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(160, 2))]
 
     #[test]
     fn energy_is_conserved_the_line_is_kept_and_nobody_is_faster_than_physics(draw in draws()) {
@@ -191,5 +200,32 @@ proptest! {
             serde_json::to_string(&two.summary).unwrap()
         );
         prop_assert_eq!(one.log, two.log);
+    }
+}
+
+/// The best batch lay between the ones that the ideal run time was taken from, so that the job was
+/// faster than thought possible.
+#[test]
+fn an_adaptive_job_with_a_batch_between_the_bounds_is_not_faster_than_physics() {
+    let draw = Draw {
+        seed: 6_214_456_771_535_070_302,
+        nodes: 2,
+        gpus: 4,
+        second_kind: false,
+        jobs: 6,
+        load: 0.3,
+        elasticity: "adaptive",
+        arrivals: r#"{ pattern = "poisson" }"#,
+        budget: None,
+        restart: 0,
+        faulty: false,
+        policy: "powerflow+energy=0.8",
+    };
+    let instance = instance(&scenario(&draw));
+    let outcome = run(&instance, draw.policy);
+    assert_eq!(outcome.summary.finished, 6);
+    for job in &outcome.jobs {
+        let (taken, ideal) = (job.completion_time().unwrap(), ideal(&instance, job));
+        assert!(taken.get() >= ideal.get() - 2e-6, "{taken} < {ideal}: {}", job.job.name);
     }
 }

@@ -12,5 +12,6 @@ mod noise;
 pub mod oracle;
 pub mod physics;
 pub mod queue;
+pub mod room;
 pub mod step;
 pub mod world;

@@ -9,6 +9,7 @@ use crate::meter::{Meter, PowerSplit};
 use crate::noise::{gaussian, generator, hash};
 use crate::physics::Physics;
 use crate::queue::EventQueue;
+use crate::room::Room;
 use rand_distr::Distribution;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -169,6 +170,7 @@ pub struct World {
     to_come: EventQueue<Happening>,
     events: VecDeque<Event>,
     meter: Meter,
+    room: Room,
     pue: f64,
     log: Vec<LogEntry>,
     happened: u64,
@@ -186,6 +188,7 @@ impl World {
         budget: Option<Calendar<Watts>>,
     ) -> Self {
         let pue = prices.pue;
+        let room = Room::new(&cluster, now);
         let nodes = cluster
             .node_ids()
             .map(|id| WorldNode {
@@ -208,6 +211,7 @@ impl World {
             to_come: EventQueue::default(),
             events: VecDeque::new(),
             meter: Meter::new(now, prices, budget),
+            room,
             pue,
             log: Vec::new(),
             happened: 0,
@@ -228,6 +232,12 @@ impl World {
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// Free GPUs over time.
+    #[must_use]
+    pub fn room(&self) -> &Room {
+        &self.room
     }
 
     /// How many things have happened by themselves.
@@ -289,6 +299,7 @@ impl World {
     /// Ends the metering at `now`.
     pub fn close(&mut self, now: Timestamp) {
         self.meter.advance(now);
+        self.room.advance(&self.cluster, now);
         for job in &mut self.jobs {
             job.settle(now, self.meter.prices());
         }
@@ -624,6 +635,8 @@ impl World {
         let node = &mut self.nodes[id.index()];
         let old = std::mem::replace(&mut node.split, split);
         self.meter.change(now, &old, &split);
+        let busy = (node.power == NodePower::Up).then_some(node.busy);
+        self.room.change(&self.cluster, now, id, busy);
         // Where the node's power is not a sum over its GPUs, a neighbour changes everyone's part.
         if let NodeDraw::ByBusyGpus(_) = &self.cluster.node(id).draw {
             for at in 0..self.nodes[id.index()].residents.len() {

@@ -19,6 +19,10 @@ pub(crate) enum Command {
     Simulate(commands::simulate::Args),
     /// Simulate several policies on the same work and compare what they cost
     Compare(commands::compare::Args),
+    /// Plan once, for a cluster as a file describes it, and say why
+    Plan(commands::plan::Args),
+    /// Turn one knob (load, budget, price, restart cost, an option) and see what each policy costs
+    Sweep(Box<commands::sweep::Args>),
     /// Look at, convert and generate traces
     #[command(subcommand)]
     Trace(commands::trace::Command),

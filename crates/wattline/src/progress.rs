@@ -4,19 +4,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// Shows finished jobs over all policies, on standard error, if that is a terminal.
+/// Shows how much is done, on standard error, if that is a terminal.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     began: Instant,
 }
 
 impl Progress {
-    pub(crate) fn new(total: usize) -> Self {
+    /// `what` is counted: "jobs" over all policies, for example.
+    pub(crate) fn new(total: usize, what: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(total as u64);
-            let style = ProgressStyle::with_template(
-                "{bar:40} {pos}/{len} jobs, {elapsed} elapsed, {eta} to go",
-            );
+            let style = ProgressStyle::with_template(&format!(
+                "{{bar:40}} {{pos}}/{{len}} {what}, {{elapsed}} elapsed, {{eta}} to go"
+            ));
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
@@ -28,10 +29,10 @@ impl Progress {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// So many more jobs are finished.
-    pub(crate) fn advance(&self, jobs: usize) {
+    /// So many more are done.
+    pub(crate) fn advance(&self, more: usize) {
         if let Some(bar) = &self.bar {
-            bar.inc(jobs as u64);
+            bar.inc(more as u64);
         }
     }
 }

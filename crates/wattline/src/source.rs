@@ -22,6 +22,11 @@ pub(crate) const SCENARIOS: &[(&str, &str)] = &[
     ("bursts", include_str!("../../../scenarios/bursts.toml")),
     ("night-price", include_str!("../../../scenarios/night-price.toml")),
     ("learning", include_str!("../../../scenarios/learning.toml")),
+    ("overload", include_str!("../../../scenarios/overload.toml")),
+    ("andreas-20", include_str!("../../../scenarios/andreas-20.toml")),
+    ("scale-1000", include_str!("../../../scenarios/scale-1000.toml")),
+    ("powerflow-128", include_str!("../../../scenarios/powerflow-128.toml")),
+    ("ones-64", include_str!("../../../scenarios/ones-64.toml")),
     ("scale", include_str!("../../../scenarios/scale.toml")),
 ];
 
@@ -96,10 +101,38 @@ struct From {
     trace: Option<PathBuf>,
 }
 
+/// What a study varies about a source before anything is read or generated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Variation {
+    /// Another seed.
+    pub(crate) seed: Option<u64>,
+    /// Another offered load.
+    pub(crate) load: Option<f64>,
+}
+
 impl Source {
     /// Reads it all and applies what the other arguments say.
     pub(crate) fn instance(&self) -> Result<Instance> {
-        let mut instance = self.read()?;
+        self.varied(Variation::default())
+    }
+
+    /// Why the source cannot have another load, if it cannot.
+    pub(crate) fn fixed_load(&self) -> Option<&'static str> {
+        if self.from.andreas.is_some() {
+            return Some("an ANDREAS instance says when its jobs arrive and on which nodes");
+        }
+        self.gpus.is_some().then_some("--gpus sets the size of the cluster")
+    }
+
+    /// Whether jobs come from a generator, so that another seed gives other jobs.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.from.scenario.is_some()
+    }
+
+    /// The same, with something varied.
+    pub(crate) fn varied(&self, variation: Variation) -> Result<Instance> {
+        let seed = variation.seed.or(self.seed);
+        let mut instance = self.read(seed, variation.load)?;
         if let Some(elasticity) = self.elasticity
             && self.from.trace.is_none()
         {
@@ -130,7 +163,7 @@ impl Source {
             }
             instance.notes.push(format!("{count} measurements known beforehand"));
         }
-        if let Some(seed) = self.seed {
+        if let Some(seed) = seed {
             instance.world.seed = seed;
         }
         if let Some(foresight) = self.foresight {
@@ -139,7 +172,7 @@ impl Source {
         Ok(instance)
     }
 
-    fn read(&self) -> Result<Instance> {
+    fn read(&self, seed: Option<u64>, load: Option<f64>) -> Result<Instance> {
         if let Some(folder) = &self.from.andreas {
             return wattline_sim::andreas::read(folder).map_err(Failure::input);
         }
@@ -148,19 +181,20 @@ impl Source {
                 return Err(Failure::input(anyhow!("--trace needs --format")));
             };
             let (mut instance, stats) =
-                replay(path, format, &self.replay_options()?).map_err(Failure::input)?;
+                replay(path, format, &self.replay_options(load)?).map_err(Failure::input)?;
             for (reason, count) in stats.skipped {
                 instance.notes.push(format!("{count} rows of the trace left out: {reason}"));
             }
             return Ok(instance);
         }
         let path = self.from.scenario.clone().unwrap_or_default();
-        let (scenario, file) = read_scenario(&path)?;
-        scenario.instance(&file, self.seed).map_err(Failure::input)
+        let (mut scenario, file) = read_scenario(&path)?;
+        scenario.jobs.load = load.unwrap_or(scenario.jobs.load);
+        scenario.instance(&file, seed).map_err(Failure::input)
     }
 
-    fn replay_options(&self) -> Result<ReplayOptions> {
-        let load = number("--load", self.load.unwrap_or(0.9), 1e-6, 1e6)?;
+    fn replay_options(&self, load: Option<f64>) -> Result<ReplayOptions> {
+        let load = number("--load", load.or(self.load).unwrap_or(0.9), 1e-6, 1e6)?;
         let slack = self.deadline_slack.map(|s| number("--deadline-slack", s, 0.0, 1e6));
         Ok(ReplayOptions {
             gpus: self.gpus,

@@ -155,6 +155,41 @@ fn simulate_lists_jobs() {
 
 /// Every figure about predictions is there, and `null` where nothing was asked.
 #[test]
+fn compare_says_what_no_schedule_can_cost_less_than() {
+    let args = ["compare", "--scenario", "demo", "--policies", "fifo,edf", "--json"];
+    let value = json(&args);
+    let bound = value["lower_bound"]["total"].as_f64().unwrap();
+    let part = |name: &str| value["lower_bound"][name].as_f64().unwrap();
+    assert!(bound > 0.0 && value["lower_bound"]["valid"] == true);
+    assert!((part("alone") + part("competing") + part("resting") - bound).abs() < 1e-6 * bound);
+    for (result, over) in value["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(value["lower_bound"]["over_bound"].as_array().unwrap())
+    {
+        let cost = result["total_cost"].as_f64().unwrap();
+        assert!(cost >= bound);
+        assert!((over.as_f64().unwrap() - cost / bound).abs() < 1e-9);
+    }
+    let without = json(&[&args[..], &["--no-bound"]].concat());
+    assert!(without.get("lower_bound").is_none());
+}
+
+#[test]
+fn gaps_are_to_the_optimum() {
+    let args = ["bench", "gap", "--instances", "20", "--seed", "7", "--policy", "fifo,edf"];
+    let value = json(&[&args[..], &["--json"]].concat());
+    assert_eq!(value["schema"], "wattline.bench.gap/1");
+    for row in value["results"].as_array().unwrap() {
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        assert!(figure("gap_mean") >= -1e-7 && figure("gap_max") >= figure("gap_mean"));
+        assert!(figure("cost") >= figure("optimum") * (1.0 - 1e-7));
+    }
+    assert_eq!(value, json(&[&args[..], &["--json"]].concat()));
+}
+
+#[test]
 fn compare_says_how_good_predictions_were() {
     let compare = |more: &[&str]| {
         let args = ["compare", "--scenario", "learning", "--policies", "edf", "--json"];
@@ -341,7 +376,7 @@ fn a_calendar_of_budgets_is_kept_at_every_instant() {
 #[test]
 fn the_small_commands() {
     assert!(stdout(&["policies"]).contains("tiresias"));
-    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 5);
+    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 7);
     assert!(stdout(&["config", "list"]).contains("capped-60"));
     assert!(stdout(&["config", "check", "demo"]).contains("good"));
     let shown = stdout(&["config", "show", "demo"]);
@@ -363,7 +398,9 @@ fn the_small_commands() {
 #[test]
 fn a_shown_scenario_can_be_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["demo", "capped-60", "bursts", "night-price", "learning"] {
+    for name in
+        ["demo", "capped-60", "bursts", "night-price", "learning", "powerflow-128", "ones-64"]
+    {
         let file = folder.path().join(format!("{name}.toml"));
         fs::write(&file, stdout(&["config", "show", name])).unwrap();
         let run = |scenario: &str| {

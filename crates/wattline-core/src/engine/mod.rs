@@ -26,10 +26,11 @@ use crate::job::{Job, RestartCost};
 use crate::placement::Configuration;
 use crate::plan::{Decision, Plan};
 use crate::policy::{Changes, ClusterView, Policy};
+use crate::power::NodePower;
 use crate::predictor::{Measurement, Prediction, Predictor};
 use crate::prices::Prices;
 use crate::shed;
-use crate::state::State;
+use crate::state::{Phase, State};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
 use std::collections::{BTreeMap, VecDeque};
@@ -180,6 +181,39 @@ impl<'p> Engine<'p> {
         }
     }
 
+    /// An engine over a cluster in the middle of its work: the plan in force is `plan`, nodes on
+    /// their way up or to sleep have just been told to. It plans at the next clock.
+    #[must_use]
+    pub fn resume(mut self, plan: PlanId, now: Timestamp) -> Self {
+        self.plan = plan;
+        // Starts of restored jobs are numbered as the jobs are.
+        self.next_action = ActionId(self.state.job_count() as u64);
+        let jobs: Vec<JobId> = self.state.unfinished_jobs().map(|(id, _)| id).collect();
+        for id in jobs {
+            self.mark_job(id);
+            if let Phase::Held(until) = self.state.job(id).phase {
+                self.wake_ups.entry(until).or_default().push(id);
+            }
+        }
+        for id in self.state.cluster().node_ids() {
+            let about = match self.state.node(id).power {
+                NodePower::Booting => InFlight::Wake(id),
+                NodePower::FallingAsleep => InFlight::Sleep(id),
+                NodePower::Up | NodePower::Asleep | NodePower::Down => {
+                    self.mark_node(id);
+                    continue;
+                }
+            };
+            let action = self.next_action;
+            self.next_action = ActionId(action.0 + 1);
+            self.in_flight.insert(action, HandedOut { about, at: now });
+            self.state.node_mut(id).in_flight = Some(action);
+        }
+        self.look_at_everything = true;
+        self.request_plan(now);
+        self
+    }
+
     /// A copy to try things on: the same state, plan, actions under way, budget and prices, with a
     /// policy of its own that looks at everything. Nothing that happens to it reaches the original;
     /// it predicts as the original does and learns nothing. It plans when the original would: to try
@@ -230,6 +264,16 @@ impl<'p> Engine<'p> {
     #[must_use]
     pub fn prices(&self) -> &Prices {
         &self.prices
+    }
+    /// The budget over time.
+    #[must_use]
+    pub fn budget(&self) -> Option<&Calendar<Watts>> {
+        self.budget.as_ref()
+    }
+    /// How it goes about it.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
     }
     /// Actions that a backend has and has not confirmed, with when it got them.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = (ActionId, HandedOut)> + '_ {

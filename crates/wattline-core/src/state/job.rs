@@ -61,7 +61,7 @@ pub struct JobState {
     /// Why it is planned so.
     pub reason: Reason,
     /// GPU-seconds held in earlier runs.
-    attained_before: f64,
+    pub(super) attained_before: f64,
     running_since: Option<(Timestamp, u32)>,
     pub(crate) limiting: Option<(ActionId, Watts)>,
     /// Setting a limit failed, and may have happened all the same.
@@ -120,6 +120,12 @@ impl JobState {
             _ => false,
         };
         stays && !self.job.preemptible
+    }
+
+    /// How many actions on it failed in a row.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u32 {
+        self.attempts
     }
 
     /// What is believed to be left at `now`.

@@ -9,9 +9,11 @@
 
 mod job;
 mod node;
+mod restore;
 
 pub use job::{JobState, Phase, Progress};
 pub use node::{NodeState, Resident, Residents, Target};
+pub use restore::RestoredJob;
 
 use crate::cluster::{Cluster, Menu, Shape};
 use crate::ids::{JobId, MenuId, NodeId};
@@ -173,7 +175,11 @@ impl State {
 
     /// Narrows a moldable job to the shape it first started with.
     pub(crate) fn mold(&mut self, id: JobId, placement: &Placement) {
-        let menu: Menu = Arc::from([placement.configuration.shape()]);
+        self.mold_to(id, placement.configuration.shape());
+    }
+
+    fn mold_to(&mut self, id: JobId, shape: Shape) {
+        let menu: Menu = Arc::from([shape]);
         let menu = self.intern(menu);
         self.jobs[id.index()].menu = menu;
     }

@@ -18,15 +18,15 @@ mod search;
 mod settle;
 mod space;
 
+use crate::placing::say_nodes;
 use problem::Problem;
 use settle::Placements;
 use space::Space;
-use wattline_core::ids::NodeId;
 use wattline_core::placement::Placement;
-use wattline_core::plan::{Decision, JobChange, NodeChange, Plan, Reason};
+use wattline_core::plan::{Decision, JobChange, Plan, Reason};
 use wattline_core::policy::{ClusterView, Policy};
-use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::state::{JobState, Target};
+use wattline_core::power::Occupancy;
+use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 
 /// More rounds than anybody has time for.
@@ -83,7 +83,8 @@ impl Policy for Andreas {
         }
         let mut plan = Plan::unchanged(view.plan);
         say_jobs(&problem, &placements, &mut plan);
-        say_nodes(&problem, &placements, self.options.sleep_after, &mut plan);
+        let held = held_with(&problem, &placements);
+        say_nodes(view, &held, self.options.sleep_after, &mut plan);
         plan
     }
 }
@@ -143,61 +144,15 @@ fn filled(problem: &Problem<'_, '_>, placements: &Placements) -> Space {
     space
 }
 
-/// Nodes that jobs need are up. Of the others, those sleep that were idle for long enough, and as
-/// many more as the budget does not carry.
-fn say_nodes(
-    problem: &Problem<'_, '_>,
-    placements: &Placements,
-    sleep_after: Option<Seconds>,
-    plan: &mut Plan,
-) {
-    let view = problem.view;
-    let cluster = view.state.cluster();
-    let mut held: Vec<Occupancy> = cluster.node_ids().map(|id| problem.fixed(id)).collect();
+/// What each node holds with all of that placed.
+fn held_with(problem: &Problem<'_, '_>, placements: &Placements) -> Vec<Occupancy> {
+    let ids = problem.view.state.cluster().node_ids();
+    let mut held: Vec<Occupancy> = ids.map(|id| problem.fixed(id)).collect();
     for placement in placements.iter().flatten() {
         for share in placement.allocation.shares() {
             let node = &mut held[share.node.index()];
             *node = node.with(share.count(), placement.configuration.power_limit);
         }
     }
-    let mut targets: Vec<(Target, Reason)> = Vec::with_capacity(held.len());
-    for id in cluster.node_ids() {
-        let node = view.state.node(id);
-        let mut target = (node.target, node.reason);
-        let lost = node.power == NodePower::Down;
-        match (node.target, held[id.index()].busy) {
-            (Target::Asleep, 1..) if !lost => target = (Target::Up, Reason::NodeNeeded),
-            (Target::Up, 0) if !lost => {
-                let idle_since = if node.planned.is_empty() { node.idle_since } else { view.now };
-                match sleep_after.map(|after| idle_since + after) {
-                    Some(at) if at <= view.now => target = (Target::Asleep, Reason::NodeIdle),
-                    Some(at) => plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at))),
-                    None => {}
-                }
-            }
-            _ => {}
-        }
-        targets.push(target);
-    }
-    let committed = |id: NodeId, target: Target| {
-        let power = view.state.node(id).power_under(target);
-        power::committed(cluster, id, power, held[id.index()]).get()
-    };
-    let mut sum: f64 = cluster.node_ids().map(|id| committed(id, targets[id.index()].0)).sum();
-    let mut ids: Vec<NodeId> = cluster.node_ids().collect();
-    while sum > problem.budget
-        && let Some(id) = ids.pop()
-    {
-        let idle = held[id.index()].busy == 0 && view.state.node(id).power != NodePower::Down;
-        if idle && targets[id.index()].0 == Target::Up {
-            sum += committed(id, Target::Asleep) - committed(id, Target::Up);
-            targets[id.index()] = (Target::Asleep, Reason::NodeOverBudget);
-        }
-    }
-    for id in cluster.node_ids() {
-        let (target, reason) = targets[id.index()];
-        if target != view.state.node(id).target {
-            plan.nodes.push(NodeChange { node: id, target, reason });
-        }
-    }
+    held
 }

@@ -2,6 +2,7 @@
 //! every node.
 
 use super::node_set::NodeSet;
+use crate::packing::fewest_racks;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{GpuTypeId, NodeId};
 use wattline_core::placement::{Allocation, Share, mask_of};
@@ -94,6 +95,37 @@ impl FreeGpus {
         index
     }
 
+    /// From what is free on each node, whether it sleeps or not; `None`: the node is gone.
+    pub(crate) fn of(cluster: &Cluster, free: impl Fn(NodeId) -> Option<u64>) -> Self {
+        let nodes = cluster.nodes().len();
+        let by_type: Vec<ByFree> =
+            cluster.gpu_type_ids().map(|t| ByFree::new(cluster.largest_node(t), nodes)).collect();
+        let mut index = Self {
+            masks: vec![0; nodes],
+            groups: vec![Group::Gone; nodes],
+            kinds: cluster.nodes().iter().map(|n| (n.gpu_type, n.gpus)).collect(),
+            awake: by_type.clone(),
+            asleep: by_type,
+        };
+        for id in cluster.node_ids() {
+            if let Some(mask) = free(id) {
+                index.set(id, Group::Awake, mask);
+            }
+        }
+        index
+    }
+
+    /// Whether these GPUs are there and free.
+    pub(crate) fn has(&self, share: Share) -> bool {
+        let there = self.groups[share.node.index()] != Group::Gone;
+        there && self.masks[share.node.index()] & share.mask == share.mask
+    }
+
+    /// Whether no GPU is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.awake.iter().chain(&self.asleep).all(|by_free| by_free.some <= 1)
+    }
+
     /// Brings one node up to date.
     pub(crate) fn sync(&mut self, state: &State, id: NodeId) {
         let node = state.node(id);
@@ -134,7 +166,8 @@ impl FreeGpus {
     }
 
     /// The best place for a shape: on the node that it leaves fewest GPUs free on; a shape larger
-    /// than any node takes whole nodes, and the rest of it a part of one more.
+    /// than any node takes whole nodes, of as few racks as possible, and the rest of it a part of
+    /// one more.
     pub(crate) fn place(&self, cluster: &Cluster, shape: Shape) -> Option<Allocation> {
         let t = shape.gpu_type.index();
         let largest = cluster.largest_node(shape.gpu_type);
@@ -146,8 +179,11 @@ impl FreeGpus {
         let mut shares = Allocation::default().0;
         for size in (1..=largest).rev() {
             for by_free in [&self.awake[t], &self.asleep[t]] {
-                let whole = by_free.whole[size as usize].iter().take((left / size) as usize);
-                for node in whole {
+                if left < size {
+                    break;
+                }
+                let whole: Vec<NodeId> = by_free.whole[size as usize].iter().collect();
+                for node in fewest_racks(cluster, &whole, (left / size) as usize) {
                     left -= size;
                     shares.push(Share { node, mask: self.masks[node.index()] });
                 }

@@ -5,8 +5,10 @@ mod draft;
 mod free;
 mod last_resort;
 mod node_set;
+mod node_targets;
 
 pub(crate) use choose::{Choice, choices, choices_after};
 pub(crate) use draft::Draft;
 pub(crate) use free::{FreeGpus, lowest};
 pub(crate) use last_resort::{raise_limits, start_at_any_limit};
+pub(crate) use node_targets::{NodeTargets, say_nodes};

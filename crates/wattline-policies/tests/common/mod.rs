@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 12] = [
+pub(crate) const SPECS: [&str; 17] = [
     "fifo",
     "edf",
     "priority",
@@ -38,6 +38,11 @@ pub(crate) const SPECS: [&str; 12] = [
     "andreas+greedy",
     "andreas+rounds=20",
     "andreas+rounds=5+improve+seed=3+sleep=2min",
+    "powerflow",
+    "powerflow+energy=0.7+sleep=2min",
+    "powerflow+energy=inf+sleep=never",
+    "ones+generations=3",
+    "ones+generations=1+population=2+seed=3",
 ];
 
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as

@@ -229,6 +229,7 @@ fn figures(s: &Summary) -> Vec<(String, String)> {
         ("makespan", hours(s.makespan_s)),
         ("restarts", s.restarts.to_string()),
         ("GPU utilisation", format!("{:.1} %", s.gpu_utilisation * 100.0)),
+        ("fragmentation", format!("{:.1} %", s.fragmentation * 100.0)),
         ("peak power", format!("{:.2} kW", s.peak_power_w / 1e3)),
         ("time over budget", format!("{:.1} s", s.budget_exceeded_s)),
         ("plans", s.plans.to_string()),

@@ -9,6 +9,7 @@
 //! none.
 
 mod cost_bars;
+mod curves;
 mod data;
 mod distribution;
 mod errors;
@@ -18,6 +19,7 @@ mod power_plot;
 mod steps;
 mod svg;
 
+pub use curves::{Axis, Chart, Curve, Unit, render_curves};
 pub use data::{JobRow, input, job_rows, write_jobs};
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::distribution::{Quantity, SERIES};
 use super::svg::escape;
 use super::{
-    ReportInput, RunReport, TimeDomain, cost_bars, distribution, errors, gantt, power_plot,
+    Chart, ReportInput, RunReport, TimeDomain, cost_bars, curves, distribution, errors, gantt,
+    power_plot,
 };
 
 /// The style sheet; colours are set there once for light, dark and paper.
@@ -23,10 +24,10 @@ const HATCH: &str = "<svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"
     patternTransform=\"rotate(45)\"><rect class=\"hatch-line\" width=\"1.6\" height=\"5\"/>\
     </pattern></defs></svg>\n";
 
-/// Builds the document.
-pub(super) fn document(input: &ReportInput, domain: TimeDomain) -> String {
+/// Head and heading of a page.
+fn begin(title: &str, subtitle: &str) -> String {
     let mut out = String::with_capacity(64 * 1024);
-    let title = escape(&input.title);
+    let title = escape(title);
     let _ = write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -36,9 +37,31 @@ pub(super) fn document(input: &ReportInput, domain: TimeDomain) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{HATCH}\
          <header>\n<h1>{title}</h1>\n",
     );
-    for line in input.subtitle.lines().filter(|l| !l.trim().is_empty()) {
+    for line in subtitle.lines().filter(|l| !l.trim().is_empty()) {
         let _ = writeln!(out, "<p class=\"subtitle\">{}</p>", escape(line));
     }
+    out
+}
+
+/// A page of curves.
+pub(super) fn curves(title: &str, subtitle: &str, charts: &[Chart]) -> String {
+    let mut out = begin(title, subtitle);
+    out.push_str("</header>\n<main>\n");
+    for chart in charts {
+        let heading = escape(&chart.title);
+        let _ = writeln!(out, "<section>\n<h2>{heading}</h2>");
+        let _ = writeln!(out, "<p class=\"subtitle\">{}</p>", escape(&chart.y.name));
+        series_legend(&mut out, chart.curves.iter().map(|curve| curve.name.as_str()));
+        scrolling(&mut out, &chart.title, &curves::draw(chart));
+        out.push_str("</section>\n");
+    }
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+/// Builds the document.
+pub(super) fn document(input: &ReportInput, domain: TimeDomain) -> String {
+    let mut out = begin(&input.title, &input.subtitle);
     if input.runs.is_empty() {
         out.push_str("</header>\n<main>\n<p>There are no runs to show.</p>\n</main>\n");
     } else {
@@ -105,6 +128,21 @@ fn legend(out: &mut String, entries: &[(&str, &str)]) {
     out.push_str("</ul>\n");
 }
 
+/// One legend entry for each line of a plot.
+fn series_legend<'a>(out: &mut String, names: impl Iterator<Item = &'a str>) {
+    out.push_str("<ul class=\"legend\">\n");
+    for (at, name) in names.enumerate() {
+        let _ = writeln!(
+            out,
+            "<li><svg class=\"swatch\" viewBox=\"0 0 26 10\" aria-hidden=\"true\">\
+             <path class=\"line s{}\" d=\"M0 5H26\"/></svg>{}</li>",
+            at % SERIES,
+            escape(name)
+        );
+    }
+    out.push_str("</ul>\n");
+}
+
 /// Policies as columns, metrics as rows, in the order in which the runs first name them.
 fn summary(out: &mut String, runs: &[RunReport]) {
     open_section(out, 0);
@@ -153,18 +191,8 @@ fn job_times(out: &mut String, runs: &[RunReport]) {
         values: |run| &run.tardiness_s,
     };
     open_section(out, 2);
-    let names = runs.iter().map(|r| r.policy.as_str());
-    let classes: Vec<_> = (0..runs.len()).map(|i| format!("line s{}", i % SERIES)).collect();
-    out.push_str("<ul class=\"legend\">\n");
-    for (class, name) in classes.iter().zip(names) {
-        let _ = writeln!(
-            out,
-            "<li><svg class=\"swatch\" viewBox=\"0 0 26 10\" aria-hidden=\"true\">\
-             <path class=\"{class}\" d=\"M0 5H26\"/></svg>{}</li>",
-            escape(name)
-        );
-    }
-    out.push_str("</ul>\n<div class=\"pair\">\n");
+    series_legend(out, runs.iter().map(|r| r.policy.as_str()));
+    out.push_str("<div class=\"pair\">\n");
     for quantity in [JCT, TARDINESS] {
         let svg = distribution::draw(runs, &quantity);
         let caption = quantity.label;

@@ -364,6 +364,11 @@ pub(super) fn eur_ticks(lo: f64, hi: f64, most: usize) -> Vec<Tick> {
     unit_ticks(lo, hi, most, &EUROS, "€")
 }
 
+/// Ticks of an axis of plain numbers.
+pub(super) fn number_ticks(lo: f64, hi: f64, most: usize) -> Vec<Tick> {
+    unit_ticks(lo, hi, most, &[(1.0, "")], "")
+}
+
 /// Steps that people count time in, in seconds.
 const TIME_STEPS: [f64; 21] = [
     1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,

@@ -85,6 +85,9 @@ pub struct NodeGroup {
     /// Drawn beside the GPUs when up; a fifth of the GPUs' full power unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Watts>,
+    /// Or what a whole node draws with 0, 1, … busy GPUs, where a site knows only that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_busy_gpus: Vec<Watts>,
     /// Drawn asleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep: Option<Watts>,
@@ -109,6 +112,7 @@ impl Default for NodeGroup {
             gpu: "h200".into(),
             gpus: 8,
             base: None,
+            by_busy_gpus: Vec::new(),
             sleep: None,
             boot: None,
             boot_time: BOOT_TIME,
@@ -487,6 +491,15 @@ impl Scenario {
         within("nodes", self.nodes.len() as f64, 1.0, 1e5, "at least one group of nodes")?;
         for group in &self.nodes {
             within("nodes.count", f64::from(group.count), 1.0, 1e6, "at least 1")?;
+            let powers = group.by_busy_gpus.len();
+            if powers > 0 && (powers != usize::from(group.gpus) + 1 || group.base.is_some()) {
+                return Err(ScenarioError::Value {
+                    file: file.to_owned(),
+                    field: "nodes.by_busy_gpus",
+                    value: format!("a list of {powers}"),
+                    expected: "a power for each number of busy GPUs, 0 included, and no nodes.base",
+                });
+            }
         }
         if self.budget.as_ref().is_some_and(|b| b.power.is_some() && b.share_of_peak.is_some()) {
             return Err(ScenarioError::Value {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::calendar::{Calendar, CalendarError};
-use wattline_core::cluster::{Cluster, ClusterError, GpuType, Node, NodeDraw};
+use wattline_core::cluster::{BusyPower, Cluster, ClusterError, GpuType, Node, NodeDraw};
 use wattline_core::engine::EngineConfig;
 use wattline_core::ids::GpuTypeId;
 use wattline_core::prices::Prices;
@@ -211,7 +211,14 @@ impl Scenario {
                 cards.len() - 1
             });
             for _ in 0..group.count {
-                nodes.push(group.node(nodes.len(), GpuTypeId(at as u16), &card));
+                let mut node = group.node(nodes.len(), GpuTypeId(at as u16), &card);
+                if !group.by_busy_gpus.is_empty() {
+                    let pue = self.prices.pue;
+                    let power = |watts: &Watts| BusyPower { watts: *watts, pue };
+                    node.draw =
+                        NodeDraw::ByBusyGpus(group.by_busy_gpus.iter().map(power).collect());
+                }
+                nodes.push(node);
             }
         }
         Cluster::new(cards, nodes)

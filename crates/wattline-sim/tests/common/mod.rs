@@ -1,5 +1,6 @@
 //! What the simulator's tests have in common.
 
+use proptest::test_runner::{Config, RngSeed};
 use std::path::PathBuf;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -17,6 +18,13 @@ pub(crate) fn run(instance: &Instance, policy: &str) -> Outcome {
 pub(crate) fn instance(toml: &str) -> Instance {
     let scenario = Scenario::parse(toml, "test").unwrap_or_else(|error| panic!("{error}"));
     scenario.instance("test", None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same cases on every machine and every run; a failure is kept as a test with a name, not as
+/// a file of seeds.
+#[allow(dead_code, reason = "not every test draws cases")]
+pub(crate) fn cases(cases: u32, seed: u64) -> Config {
+    Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() }
 }
 
 /// A file of the data that is not ours to commit; `None` (and a message) where it is not there.
@@ -46,4 +54,7 @@ pub(crate) const POLICIES: &[&str] = &[
     "andreas+greedy",
     "andreas+rounds=30",
     "andreas+rounds=10+improve+sleep=2min",
+    "powerflow+energy=0.8",
+    "powerflow+energy=inf+sleep=2min",
+    "ones+generations=5",
 ];

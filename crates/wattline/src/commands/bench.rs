@@ -1,6 +1,10 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
+mod andreas;
+mod gap;
+mod plan;
 mod predict;
+mod results;
 
 use super::compare::{self, How};
 use crate::failure::Result;
@@ -15,8 +19,16 @@ use wattline_world::queue::EventQueue;
 pub(crate) enum Command {
     /// Events per second of the simulator, and how cost per event grows with the number of jobs
     Sim(Box<SimArgs>),
+    /// What policies cost on a folder of ANDREAS instances, against the best of other methods
+    Andreas(andreas::Args),
+    /// How long a policy takes to plan, on a made-up view of any size
+    Plan(plan::Args),
+    /// Run the commands of a list and write a page with what they print
+    Results(results::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
     Predict(predict::Args),
+    /// How far policies are from the optimum, on small random problems where that is known
+    Gap(gap::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,7 +72,11 @@ struct Run {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Sim(args) => sim(args),
+        Command::Andreas(args) => andreas::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Results(args) => results::run(args),
         Command::Predict(args) => predict::run(args),
+        Command::Gap(args) => gap::run(args),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::source::{self, Source};
 use anyhow::anyhow;
 use serde::Serialize;
 use std::path::PathBuf;
+use wattline_bound::{Effort, LowerBound};
 use wattline_sim::accuracy::Accuracy;
 use wattline_sim::experiment;
 use wattline_sim::instance::Instance;
@@ -28,6 +29,9 @@ pub(crate) struct Args {
     /// the price of not knowing is found
     #[arg(long)]
     no_oracle: bool,
+    /// Do not look for a cost that no schedule stays below
+    #[arg(long)]
+    no_bound: bool,
     /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -45,6 +49,53 @@ pub(crate) struct Comparison<'a> {
     pub(crate) schema: &'static str,
     pub(crate) instance: InstanceSummary,
     pub(crate) results: Vec<&'a Summary>,
+    /// A cost that no schedule stays below, if it was looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lower_bound: Option<BoundSummary>,
+}
+
+/// The lower bound with its parts, and how far above it each policy is.
+#[derive(Serialize)]
+pub(crate) struct BoundSummary {
+    #[serde(flatten)]
+    bound: LowerBound,
+    /// Whether it holds for every run: not where runs are faster or slower by chance.
+    valid: bool,
+    /// What each policy costs over the bound, in the order of the results; none where jobs were
+    /// left undone or nothing is known.
+    over_bound: Vec<Option<f64>>,
+}
+
+impl BoundSummary {
+    fn new(instance: &Instance, outcomes: &[Outcome]) -> Self {
+        let bound = instance.lower_bound(Effort::default());
+        let over = |outcome: &Outcome| {
+            let s = &outcome.summary;
+            (s.finished == s.jobs && bound.total > 0.0).then(|| s.total_cost / bound.total)
+        };
+        let over_bound = outcomes.iter().map(over).collect();
+        Self { valid: instance.world.noise == 0.0, bound, over_bound }
+    }
+
+    /// For people, below the table.
+    fn text(&self, outcomes: &[Outcome]) -> String {
+        let mut text = format!("\nno schedule can cost less than {:.2} EUR", self.bound.total);
+        if !self.bound.complete {
+            text.push_str(" (the search for a better bound stopped when its work was used up)");
+        }
+        if !self.valid {
+            text.push_str(" (if runs took their mean times: here luck makes some faster)");
+        }
+        let ratios: Vec<String> = outcomes
+            .iter()
+            .zip(&self.over_bound)
+            .filter_map(|(o, over)| over.map(|over| format!("{} {over:.2}", o.summary.policy)))
+            .collect();
+        if !ratios.is_empty() {
+            text.push_str(&format!("; times that: {}", ratios.join(", ")));
+        }
+        text
+    }
 }
 
 /// What was simulated.
@@ -100,6 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         schema: "wattline.compare/1",
         instance: InstanceSummary::new(&instance),
         results: outcomes.iter().map(|o| &o.summary).collect(),
+        lower_bound: (!args.no_bound).then(|| BoundSummary::new(&instance, &outcomes)),
     };
     if let Some(out) = &args.out {
         super::simulate::write_results(out, &instance, &outcomes, &comparison)?;
@@ -107,7 +159,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         output::json(&comparison)
     } else {
-        output::text(&format!("{}\n{}", source::describe(&instance), table(&outcomes)))
+        let bound = comparison.lower_bound.as_ref().map(|bound| bound.text(&outcomes));
+        let (what, bound) = (source::describe(&instance), bound.unwrap_or_default());
+        output::text(&format!("{what}\n{}{bound}", table(&outcomes)))
     }
 }
 
@@ -132,23 +186,53 @@ pub(crate) fn run_policies(
 ) -> Result<Vec<Outcome>> {
     let How { record, forecast, with_oracle, threads } = how;
     let simulations = experiment::simulations(instance, policies, with_oracle);
-    let progress = Progress::new(instance.jobs.len() * simulations);
+    let progress = Progress::new(instance.jobs.len() * simulations, "jobs");
     let seconds = || progress.seconds();
     let report = |jobs: usize| progress.advance(jobs);
     let watch = Watch { seconds: &seconds, progress: &report, record, forecast };
     let run = || experiment::compare(instance, policies, &watch, with_oracle);
-    let outcomes = match threads {
-        None => run(),
-        Some(threads) => rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.clamp(1, 64))
-            .build()
-            .map_err(|error| Failure::Failed(error.into()))?
-            .install(run),
-    };
-    outcomes.map_err(|error| match error {
+    on_threads(threads, run)?.map_err(bad_simulation)
+}
+
+/// Runs policies on the instances beside them, with a progress bar, and keeps the figures.
+pub(crate) fn run_figures(
+    runs: &[(&Instance, &str)],
+    threads: Option<usize>,
+) -> Result<Vec<Summary>> {
+    let progress =
+        Progress::new(runs.iter().map(|(instance, _)| instance.jobs.len()).sum(), "jobs");
+    let seconds = || progress.seconds();
+    let report = |jobs: usize| progress.advance(jobs);
+    let watch = Watch { seconds: &seconds, progress: &report, record: false, forecast: false };
+    on_threads(threads, || experiment::figures(runs, &watch))?.map_err(bad_simulation)
+}
+
+/// Does something on so many threads; on all, if not set.
+fn on_threads<T: Send>(threads: Option<usize>, run: impl FnOnce() -> T + Send) -> Result<T> {
+    let Some(threads) = threads else { return Ok(run()) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 64)).build();
+    Ok(pool.map_err(|error| Failure::Failed(error.into()))?.install(run))
+}
+
+pub(crate) fn bad_simulation(error: SimulationError) -> Failure {
+    match error {
         SimulationError::Policy(error) => Failure::input(error),
         error @ SimulationError::Event { .. } => Failure::input(error),
-    })
+    }
+}
+
+/// What went wrong in a run of which only the figures are left.
+pub(crate) fn warn_figures(s: &Summary, what: &str) {
+    let warn = |text: String| output::note(&format!("warning: {what}: {}: {text}", s.policy));
+    if s.finished < s.jobs {
+        warn(format!("{} of {} jobs never finish", s.jobs - s.finished, s.jobs));
+    }
+    if s.plans_refused > 0 {
+        warn(format!("the checker refused {} plans", s.plans_refused));
+    }
+    if s.budget_exceeded_s > 0.0 {
+        warn(format!("drew more than the budget for {:.1} s", s.budget_exceeded_s));
+    }
 }
 
 /// What went wrong in a run is said even when only the table is looked at.

@@ -5,9 +5,11 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod policies;
 pub(crate) mod predict;
 pub(crate) mod simulate;
+pub(crate) mod sweep;
 pub(crate) mod trace;
 
 use crate::cli::{Cli, Command};
@@ -18,6 +20,8 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Simulate(args) => simulate::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Policies(args) => policies::run(&args),

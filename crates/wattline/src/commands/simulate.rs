@@ -9,10 +9,11 @@ use serde::Serialize;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
 use wattline_sim::report;
-use wattline_sim::simulation::Outcome;
+use wattline_sim::simulation::{Outcome, Watch, snapshot_at};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -30,6 +31,13 @@ pub(crate) struct Args {
     /// the price of not knowing is found
     #[arg(long)]
     no_oracle: bool,
+    /// Write what the scheduler knows so long after the beginning, for example "6 h", to the file
+    /// of --view-out: `wattline plan` reads it
+    #[arg(long, value_name = "TIME", requires = "view_out")]
+    view_at: Option<Seconds>,
+    /// Where to write the view
+    #[arg(long, value_name = "FILE", requires = "view_at")]
+    view_out: Option<PathBuf>,
     /// List every job and not only the first 40
     #[arg(long)]
     all: bool,
@@ -58,6 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(out) = &args.out {
         prepare_folder(out)?;
     }
+    if let (Some(at), Some(file)) = (args.view_at, &args.view_out) {
+        write_view(&instance, &args.policy, at, file)?;
+    }
     let policies = std::slice::from_ref(&args.policy);
     let how = How {
         record: args.out.is_some(),
@@ -79,6 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             schema: "wattline.compare/1",
             instance: InstanceSummary::new(&instance),
             results: vec![&outcome.summary],
+            lower_bound: None,
         };
         write_results(out, &instance, &outcomes, &comparison)?;
     }
@@ -135,6 +147,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         text += &format!("{shown} of {} jobs shown; --all shows the others\n", rows.len());
     }
     output::text(&text)
+}
+
+/// Simulates up to a time and writes the view of that time.
+fn write_view(instance: &Instance, policy: &str, at: Seconds, file: &Path) -> Result<()> {
+    let watch = Watch { seconds: &|| 0.0, progress: &|_| {}, record: false, forecast: false };
+    let view = snapshot_at(instance, policy, instance.start + at, &watch)
+        .map_err(compare::bad_simulation)?;
+    fs::write(file, serde_json::to_vec_pretty(&view)?)
+        .with_context(|| format!("cannot write {}", file.display()))
+        .map_err(Failure::Input)?;
+    output::note(&format!("view: {}: {} jobs", file.display(), view.jobs.len()));
+    Ok(())
 }
 
 /// Makes the folder before hours of simulation are spent.
