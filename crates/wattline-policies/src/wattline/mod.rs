@@ -5,6 +5,7 @@
 //! ([`rule`]) that knows what GPU time and watts are worth at each moment. The search starts from
 //! the plan in force, so few jobs move, and every move pays its restart.
 
+mod complete;
 mod energy;
 mod model;
 mod nodes;

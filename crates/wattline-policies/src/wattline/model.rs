@@ -14,6 +14,8 @@ use wattline_core::state::{NodeState, Phase, Target};
 /// Jobs that come later lose by GPU time that is taken then as so many waiting jobs would, when the
 /// cluster is full; with half the jobs, a quarter of that.
 const TOLL: f64 = 12.0;
+/// How many submissions tell whether jobs keep coming.
+const LATEST: usize = 60;
 /// They come within this part of a mean run time.
 const SOON: f64 = 0.5;
 
@@ -91,6 +93,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) mean_weight: f64,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
+    /// Whether jobs keep coming.
+    pub(super) coming: bool,
     /// What a GPU-second costs those who will come, when they have come.
     pub(super) toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -133,6 +137,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             usual: Vec::new(),
             mean_weight: 0.0,
             capacity: 1.0,
+            coming: true,
             toll: 0.0,
             soon: 1.0,
             empty,
@@ -155,7 +160,9 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
         let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
-        self.toll = TOLL * self.mean_weight * crowd * crowd / self.capacity.max(1.0);
+        self.coming = arrivals_per_second(self.view) > 0.0;
+        let coming = if self.coming { 1.0 } else { 0.0 };
+        self.toll = coming * TOLL * self.mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
     fn add_items(&mut self, objective: &Objective) {
@@ -285,6 +292,16 @@ impl<'v, 'a> Problem<'v, 'a> {
             *worth = if count > 0.0 { sum / count } else { 1.0 };
         }
     }
+}
+
+/// The pace of the latest submissions; none if all came at once.
+fn arrivals_per_second(view: &ClusterView<'_>) -> f64 {
+    let count = view.state.job_count();
+    let first = count.saturating_sub(LATEST);
+    let submits = (first..count).map(|at| view.state.job(JobId(at as u32)).job.submit);
+    let Some(oldest) = submits.clone().min() else { return 0.0 };
+    let later = submits.filter(|submit| *submit > oldest).count();
+    later as f64 / view.now.since(oldest).get().max(1.0)
 }
 
 fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {

@@ -217,7 +217,7 @@ impl Problem<'_, '_> {
 
     /// What GPU time costs those who come later: nothing at once, when what is not used is lost, and
     /// more and more as they come.
-    fn toll(&self, way: &super::ways::Way, start: f64, time: f64) -> f64 {
+    pub(super) fn toll(&self, way: &super::ways::Way, start: f64, time: f64) -> f64 {
         let until = |time: f64| time - self.soon * (1.0 - (-time / self.soon).exp());
         let gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
         self.toll * gpus * (until(start + time) - until(start))

@@ -303,7 +303,8 @@ impl Problem<'_, '_> {
             *slot = *at;
         }
         let all = self.capacity;
-        let price = (rule.gpu * pressure + ALWAYS_WAITING * self.mean_weight) / all.max(1.0);
+        let to_come = if self.coming { ALWAYS_WAITING * self.mean_weight } else { 0.0 };
+        let price = (rule.gpu * pressure + to_come) / all.max(1.0);
         let budget = self.budget;
         let watt = if budget.is_finite() { rule.watt * pressure / budget.max(1.0) } else { 0.0 };
         moment.set_prices(price, watt, &self.worth);

@@ -3,6 +3,7 @@
 //! Every candidate is rolled forward and judged by what it costs in the end, restarts included. So
 //! a job is moved only where that pays for itself.
 
+use super::complete;
 use super::model::{Problem, Slot};
 use super::nodes::Nodes;
 use super::rollout::{Draft, Line, Outcome, Roller};
@@ -75,6 +76,12 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
     search.look(&best.rule);
     search.moment.patient = best.patient;
     search.improve(&mut best, effort);
+    let restarts = |draft: &Draft| search.restarts(draft);
+    if let Some(draft) =
+        complete::complete(problem, &best, &search.line.order, restarts, effort.seed)
+    {
+        best.draft = draft;
+    }
     best
 }
 
