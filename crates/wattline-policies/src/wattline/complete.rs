@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 const MOST_JOBS: usize = 12;
 const MOST_NODES: usize = 64;
 /// Schedules tried.
-const TRIES: usize = 4000;
+const TRIES: usize = 8000;
 /// Where annealing begins and ends, as parts of the cost.
 const HOT: f64 = 0.05;
 const COLD: f64 = 0.0002;

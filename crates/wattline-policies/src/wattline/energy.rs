@@ -1,55 +1,79 @@
 //! The price of a joule that keeps jobs within an energy bound.
+//!
+//! It follows from the latest jobs, finished or not, and not from who waits at the moment: a price
+//! that moved with every event would have jobs change shape with it.
 
 use super::model::Problem;
 use super::prices::PriceCurve;
-use super::search;
+use super::ways::{Way, Ways};
+use wattline_core::ids::JobId;
 
+/// The latest jobs that are looked at.
+const LATEST: usize = 200;
 /// The price is found to a part of 2 to the power of this.
-const HALVINGS: usize = 10;
+const HALVINGS: usize = 20;
 
-/// Sets the least price of a joule, in seconds of waiting, at which all jobs together take at most
-/// this share of the energy that they would take as they were requested.
+/// Sets the least price of a joule, in seconds of waiting, at which jobs that choose by time and
+/// energy alone take at most this share of the energy that they would take as requested. Jobs that
+/// compete for GPUs take fewer of them, and less energy still.
 pub(super) fn price(problem: &mut Problem<'_, '_>, share: f64) {
-    let bound = share * as_requested(problem);
-    let mut takes = |joule: f64| {
-        problem.prices = PriceCurve::constant(joule);
-        search::energy(problem)
-    };
-    if takes(0.0) <= bound {
-        return;
-    }
-    // Seconds per joule: a day for a watt-second is more than any job is worth.
-    let (mut low, mut high) = (1e-9_f64, 1.0_f64);
-    for _ in 0..HALVINGS {
-        let middle = (low * high).sqrt();
-        if takes(middle) <= bound {
-            high = middle;
-        } else {
-            low = middle;
+    let jobs = latest(problem);
+    let asked: f64 = jobs.iter().map(|job| job.asked).sum();
+    let bound = share * asked;
+    let takes = |joule: f64| -> f64 { jobs.iter().map(|job| job.energy(joule)).sum() };
+    let mut price = 0.0;
+    if takes(0.0) > bound {
+        // Seconds per joule, from next to nothing to more than any job is worth.
+        let (mut low, mut high) = (1e-9_f64, 1.0_f64);
+        for _ in 0..HALVINGS {
+            let middle = (low * high).sqrt();
+            if takes(middle) <= bound {
+                high = middle;
+            } else {
+                low = middle;
+            }
         }
+        price = high;
     }
-    problem.prices = PriceCurve::constant(high);
+    problem.prices = PriceCurve::constant(price);
 }
 
-/// Billed joules of all jobs with what they asked for, at the default limit, on nodes well used.
-fn as_requested(problem: &Problem<'_, '_>) -> f64 {
+/// A job's ways as seconds and joules.
+struct Choices {
+    ways: Vec<(f64, f64)>,
+    asked: f64,
+}
+
+impl Choices {
+    fn energy(&self, joule: f64) -> f64 {
+        let cost = |way: &&(f64, f64)| way.0 + joule * way.1;
+        let best = self.ways.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        best.map_or(0.0, |way| way.1)
+    }
+}
+
+fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
-    let mut sum = 0.0;
-    for (at, item) in problem.items.iter().enumerate() {
-        let job = view.state.job(item.id);
+    let mut known = Ways::new(true);
+    let count = view.state.job_count();
+    let mut jobs = Vec::new();
+    for at in count.saturating_sub(LATEST)..count {
+        let job = view.state.job(JobId(at as u32));
+        let work = job.job.work.0;
+        let spends = |way: &Way| {
+            let time = work / way.rate;
+            (time, time * problem.usual_watts(way))
+        };
+        let ways: Vec<(f64, f64)> = known.of(view, job).iter().map(spends).collect();
         let asked = job.job.gpus.requested;
-        let menu = view.state.menu(job.menu);
-        let nearest = menu.iter().min_by_key(|shape| shape.gpus.abs_diff(asked));
-        let shape = nearest.copied();
-        let requested = shape.and_then(|shape| {
-            let configuration = cluster.plain_configuration(&job.job, shape);
-            super::ways::Way::present(job, view, &configuration)
-        });
-        let way = requested.or_else(|| problem.ways_of(at).next().map(|(_, way)| *way));
-        if let Some(way) = way {
-            sum += item.work / way.rate * problem.usual_watts(&way);
+        let menu = view.state.menu(job.menu).iter();
+        let shape = menu.min_by_key(|shape| shape.gpus.abs_diff(asked)).copied();
+        let plain = shape.map(|shape| cluster.plain_configuration(&job.job, shape));
+        let requested = plain.and_then(|plain| Way::present(job, view, &plain));
+        if let Some(requested) = requested {
+            jobs.push(Choices { ways, asked: spends(&requested).1 });
         }
     }
-    sum
+    jobs
 }

@@ -85,16 +85,6 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
     best
 }
 
-/// Billed joules until all jobs are done, if nobody moves.
-pub(super) fn energy(problem: &Problem<'_, '_>) -> f64 {
-    let effort = Effort { work: 0, seed: 0, hysteresis: 0.0 };
-    let mut search = Search::new(problem, &effort);
-    let rule = &rules(problem)[0];
-    search.look(rule);
-    let draft = search.keep();
-    search.judge(draft, rule).outcome.energy
-}
-
 struct Search<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
     roller: Roller<'p, 'v, 'a>,
