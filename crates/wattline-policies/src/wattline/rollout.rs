@@ -15,14 +15,6 @@ use super::rule::{Moment, Rule};
 /// Who runs where; by item.
 pub(super) type Draft = Vec<Option<Slot>>;
 
-/// What a rollout comes to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) cost: f64,
-    /// Billed joules.
-    pub(super) energy: f64,
-}
-
 /// The line of jobs that wait, as a rule has it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
@@ -122,11 +114,11 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
         line
     }
 
-    /// The next job in the line takes GPUs of the pools: its start, what it costs, its energy.
-    fn next(&mut self, at: usize, worth: (f64, f64)) -> (f64, f64, f64) {
+    /// The next job in the line takes GPUs of the pools: its start and what it costs.
+    fn next(&mut self, at: usize, worth: (f64, f64)) -> (f64, f64) {
         let problem = self.problem;
         let item = &problem.items[at];
-        let mut best = (f64::INFINITY, 0.0, 0.0, 0.0, 0.0, 0, 0);
+        let mut best = (f64::INFINITY, 0.0, 0.0, 0.0, 0, 0);
         for (_, way) in problem.ways_of(at) {
             let gpu_type = way.shape.gpu_type.index();
             let gpus = way.shape.gpus as usize;
@@ -141,10 +133,10 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
             let taken = worth.0 * problem.worth[gpu_type] + worth.1 * way.limit;
             let score = cost + time * way.gpus() * taken;
             if score < best.0 {
-                best = (score, start, cost, watts * time, start + time, gpu_type, gpus);
+                best = (score, start, cost, start + time, gpu_type, gpus);
             }
         }
-        let (score, start, cost, energy, end, gpu_type, gpus) = best;
+        let (score, start, cost, end, gpu_type, gpus) = best;
         if score.is_finite() {
             let pool = &mut self.pools[gpu_type];
             let place = pool.partition_point(|free| *free < end);
@@ -152,21 +144,20 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
             pool.copy_within(gpus..behind, 0);
             pool[behind - gpus..behind].fill(end);
         }
-        (start, cost, energy)
+        (start, cost)
     }
 
     /// What the draft costs in the end.
-    pub(super) fn evaluate(&mut self, draft: &Draft, line: &Line) -> Outcome {
+    pub(super) fn evaluate(&mut self, draft: &Draft, line: &Line) -> f64 {
         let problem = self.problem;
-        let mut outcome = Outcome::default();
+        let mut sum = 0.0;
         for (at, slot) in draft.iter().enumerate() {
             let Some(slot) = slot else { continue };
             let (item, way) = (&problem.items[at], problem.way(slot.way));
             let end = self.ends_at(at, slot);
-            outcome.cost += problem.late(item, way, 0.0, end) + problem.toll(way, 0.0, end);
+            sum += problem.late(item, way, 0.0, end) + problem.toll(way, 0.0, end);
             let own = problem.own_watts(slot);
-            outcome.cost += own * problem.prices.watt(0.0, end);
-            outcome.energy += own * end;
+            sum += own * problem.prices.watt(0.0, end);
             for (node, gpus) in &slot.spot {
                 let on = &mut self.on_nodes[*node as usize];
                 if on.is_empty() {
@@ -185,8 +176,7 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
             let mut time = 0.0;
             for (end, gpus) in on.drain(..) {
                 let watts = class.billed[usize::from(busy)] - empty;
-                outcome.cost += watts * problem.prices.watt(time, end);
-                outcome.energy += watts * (end - time);
+                sum += watts * problem.prices.watt(time, end);
                 time = end;
                 busy -= gpus;
             }
@@ -198,11 +188,9 @@ impl<'p, 'v, 'a> Roller<'p, 'v, 'a> {
                 continue;
             }
             self.work += 1;
-            let (_, cost, energy) = self.next(*at as usize, line.worth[turn]);
-            outcome.cost += cost;
-            outcome.energy += energy;
+            sum += self.next(*at as usize, line.worth[turn]).1;
         }
-        outcome
+        sum
     }
 }
 

@@ -226,7 +226,7 @@ impl Problem<'_, '_> {
         }
         best.filter(|best| {
             let way = self.way(best.way);
-            if item.overdue {
+            if item.overdue || !(self.deadlines || item.stays || moment.patient) {
                 true
             } else if item.stays || moment.patient {
                 best.score <= wait

@@ -6,7 +6,7 @@
 use super::complete;
 use super::model::{Problem, Slot};
 use super::nodes::Nodes;
-use super::rollout::{Draft, Line, Outcome, Roller};
+use super::rollout::{Draft, Line, Roller};
 use super::rule::{Moment, Rule};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -32,8 +32,8 @@ const FOR_DEADLINES: [Rule; 4] = [
 ];
 const FOR_COMPLETION: [Rule; 3] = [
     Rule { foresight: 1.0, gpu: 1.0, watt: 1.0 },
-    Rule { foresight: 1.0, gpu: 0.3, watt: 0.3 },
-    Rule { foresight: 1.0, gpu: 4.0, watt: 4.0 },
+    Rule { foresight: 1.0, gpu: 0.5, watt: 0.5 },
+    Rule { foresight: 1.0, gpu: 2.0, watt: 2.0 },
 ];
 
 fn rules(problem: &Problem<'_, '_>) -> &'static [Rule] {
@@ -48,7 +48,6 @@ const RESTARTS: f64 = 2.5;
 pub(super) struct Solution {
     pub(super) draft: Draft,
     pub(super) rule: Rule,
-    pub(super) outcome: Outcome,
     patient: bool,
     /// With what restarts count beyond their cost.
     value: f64,
@@ -140,9 +139,8 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     }
 
     fn judge(&mut self, draft: Draft, rule: &Rule) -> Solution {
-        let outcome = self.roller.evaluate(&draft, &self.line);
-        let value = outcome.cost + self.restarts(&draft);
-        Solution { draft, rule: *rule, outcome, value, patient: self.moment.patient }
+        let value = self.roller.evaluate(&draft, &self.line) + self.restarts(&draft);
+        Solution { draft, rule: *rule, value, patient: self.moment.patient }
     }
 
     /// What the draft's restarts must gain beyond what they cost.

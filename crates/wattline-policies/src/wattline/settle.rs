@@ -96,7 +96,19 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
         plan.jobs.push(JobChange { job: item.id, decision, reason });
     }
     say_nodes(problem, &held, &mut plan);
+    if solution.draft.iter().any(Option::is_none) {
+        look_again(problem, &mut plan);
+    }
     plan
+}
+
+/// A job that waits although it could start, for company or for a cheaper hour, must not depend on
+/// something happening.
+fn look_again(problem: &Problem<'_, '_>, plan: &mut Plan) {
+    let view = problem.view;
+    let soon = view.now + Seconds::new((problem.soon * 0.5).clamp(60.0, 1800.0));
+    let at = view.prices.next_change(view.now).map_or(soon, |change| change.min(soon));
+    plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at)));
 }
 
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.

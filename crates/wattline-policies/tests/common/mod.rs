@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 17] = [
+pub(crate) const SPECS: [&str; 20] = [
     "fifo",
     "edf",
     "priority",
@@ -38,6 +38,9 @@ pub(crate) const SPECS: [&str; 17] = [
     "andreas+greedy",
     "andreas+rounds=20",
     "andreas+rounds=5+improve+seed=3+sleep=2min",
+    "wattline+work=3000",
+    "wattline+objective=jct+work=3000",
+    "wattline+energy=0.9+work=3000",
     "powerflow",
     "powerflow+energy=0.7+sleep=2min",
     "powerflow+energy=inf+sleep=never",
