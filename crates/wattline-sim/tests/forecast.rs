@@ -28,8 +28,8 @@ struct Draw {
 }
 
 /// Policies of which a forecast is what happens. The random search of `andreas` is left out: of
-/// runs with it some two in a hundred turn out otherwise than foreseen, by a few minutes. Why is
-/// not known; with `+greedy`, and with every other policy, none did in 6,400 runs.
+/// runs with it some two in a hundred turn out otherwise than foreseen, by seconds to hours. Why
+/// is not known; with `+greedy`, and with every other policy, none did in 6,400 runs.
 fn foreseeable() -> Vec<&'static str> {
     POLICIES.iter().copied().filter(|policy| !policy.starts_with("andreas+rounds")).collect()
 }
