@@ -252,7 +252,7 @@ mod tests {
         let message = |spec: &str| policy(spec).err().unwrap().to_string();
         assert!(
             message("sjf")
-                .contains("known are fifo, edf, priority, tiresias, andreas, powerflow, ones")
+                .contains("known are wattline, fifo, edf, priority, tiresias, andreas, powerflow, ones")
         );
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
