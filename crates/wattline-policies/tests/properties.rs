@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn holds_for_all(scenario: &common::Scenario, watch: Watch) -> Result<(), TestCaseError> {
-    for spec in SPECS {
+    // A search that goes on from the plan in force may find a better one when it is asked again.
+    for spec in SPECS.into_iter().filter(|s| !(watch.idempotence && s.starts_with("wattline"))) {
         run(scenario, spec, watch).map_err(TestCaseError::fail)?;
     }
     Ok(())

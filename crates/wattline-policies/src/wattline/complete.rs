@@ -7,7 +7,7 @@
 
 use super::model::{Problem, Slot};
 use super::rollout::Draft;
-use super::search::Solution;
+use super::search::{Effort, Solution};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -16,6 +16,8 @@ const MOST_JOBS: usize = 12;
 const MOST_NODES: usize = 64;
 /// Schedules tried.
 const TRIES: usize = 8000;
+/// What a try counts as work.
+const WORK_PER_TRY: usize = 10;
 /// Where annealing begins and ends, as parts of the cost.
 const HOT: f64 = 0.05;
 const COLD: f64 = 0.0002;
@@ -53,14 +55,14 @@ pub(super) fn complete(
     found: &Solution,
     order: &[u32],
     restarts: impl Fn(&Draft) -> f64,
-    seed: u64,
+    effort: &Effort,
 ) -> Option<Draft> {
     let nodes = problem.view.state.cluster().nodes().len();
     let jobs = problem.items.len();
     if jobs == 0 || jobs > MOST_JOBS || nodes > MOST_NODES || problem.budget.is_finite() {
         return None;
     }
-    if problem.ways.iter().any(|way| way.nodes > 1) {
+    if problem.ways.iter().any(|way| way.nodes > 1) || problem.items.iter().any(|i| i.overdue) {
         return None;
     }
     let mut judge = Judge {
@@ -70,7 +72,14 @@ pub(super) fn complete(
         starts: vec![0.0; jobs],
         times: vec![0.0; jobs],
     };
-    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    // A job that no node can take now cannot be scheduled.
+    if (0..jobs)
+        .any(|at| !problem.items[at].ways.clone().any(|w| judge.nodes_for(w).next().is_some()))
+    {
+        return None;
+    }
+    let tries = TRIES.min(effort.work as usize / WORK_PER_TRY);
+    let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
     let mut now = judge.from_draft(&found.draft, order);
     let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
         let cost = judge.cost(schedule);
@@ -78,8 +87,8 @@ pub(super) fn complete(
     };
     let mut cost = value(&mut judge, &now);
     let (mut best, mut least) = (now.clone(), cost);
-    for attempt in 0..TRIES {
-        let done = attempt as f64 / TRIES as f64;
+    for attempt in 0..tries {
+        let done = attempt as f64 / tries as f64;
         let heat = least.abs().max(1e-9) * HOT * (COLD / HOT).powf(done);
         let mut next = now.clone();
         if !judge.disturb(&mut next, &mut random) {
@@ -94,8 +103,7 @@ pub(super) fn complete(
             (best, least) = (now.clone(), cost);
         }
     }
-    judge.cost(&best);
-    Some(judge.draft(&best))
+    judge.cost(&best).is_finite().then(|| judge.draft(&best))
 }
 
 impl Judge<'_, '_, '_> {
@@ -103,11 +111,12 @@ impl Judge<'_, '_, '_> {
     fn from_draft(&self, draft: &Draft, line: &[u32]) -> Schedule {
         let problem = self.problem;
         let mut order: Vec<usize> = line.iter().map(|at| *at as usize).collect();
-        order.sort_by_key(|at| draft[*at].is_none());
+        order.sort_by_key(|at| (!problem.items[*at].pinned, draft[*at].is_none()));
         let tasks = draft.iter().enumerate().map(|(at, slot)| match slot {
             Some(slot) => Task { way: slot.way, node: slot.spot[0].0, waits: false },
             None => {
-                let way = problem.items[at].ways.start;
+                let mut ways = problem.items[at].ways.clone();
+                let way = ways.find(|way| self.nodes_for(*way).next().is_some()).unwrap_or(0);
                 Task { way, node: self.nodes_for(way).next().unwrap_or(0), waits: false }
             }
         });
@@ -130,15 +139,16 @@ impl Judge<'_, '_, '_> {
     fn disturb(&self, schedule: &mut Schedule, random: &mut Pcg64Mcg) -> bool {
         let problem = self.problem;
         let jobs = schedule.order.len();
-        let at = random.random_range(0..jobs);
-        let pinned = |at: usize| problem.items[at].pinned;
+        // Those that may not move come first, and stay there.
+        let free = schedule.order.iter().filter(|at| problem.items[**at].pinned).count();
+        if free == jobs {
+            return false;
+        }
+        let turn = random.random_range(free..jobs);
+        let at = schedule.order[turn];
         match random.random_range(0..10) {
             0..=4 => {
-                if pinned(at) {
-                    return false;
-                }
-                let ways = problem.items[at].ways.clone();
-                let way = random.random_range(ways);
+                let way = random.random_range(problem.items[at].ways.clone());
                 let nodes: Vec<u32> = self.nodes_for(way).collect();
                 if nodes.is_empty() {
                     return false;
@@ -150,28 +160,19 @@ impl Judge<'_, '_, '_> {
                 changed
             }
             5 => {
-                if pinned(at) {
-                    return false;
-                }
                 schedule.tasks[at].waits ^= true;
                 true
             }
             6 | 7 => {
-                let other = random.random_range(0..jobs);
-                if other == at || pinned(schedule.order[at]) || pinned(schedule.order[other]) {
-                    return false;
-                }
-                schedule.order.swap(at, other);
-                true
+                let other = random.random_range(free..jobs);
+                schedule.order.swap(turn, other);
+                other != turn
             }
             _ => {
-                let to = random.random_range(0..jobs);
-                if to == at || pinned(schedule.order[at]) || pinned(schedule.order[to]) {
-                    return false;
-                }
-                let job = schedule.order.remove(at);
+                let to = random.random_range(free..jobs);
+                let job = schedule.order.remove(turn);
                 schedule.order.insert(to, job);
-                true
+                to != turn
             }
         }
     }
@@ -203,9 +204,11 @@ impl Judge<'_, '_, '_> {
                     start = next;
                 }
             }
-            let stays = start == 0.0 && item.runs && item.now.as_ref().is_some_and(|now| {
-                now.spot[0].0 == task.node && problem.same_but_limit(now.way, task.way)
-            });
+            let stays = start == 0.0
+                && item.runs
+                && item.now.as_ref().is_some_and(|now| {
+                    now.spot[0].0 == task.node && problem.same_but_limit(now.way, task.way)
+                });
             let lost = match (stays, item.runs) {
                 (true, _) => 0.0,
                 (false, true) => item.restart,
@@ -214,7 +217,8 @@ impl Judge<'_, '_, '_> {
             let class = &problem.classes[usize::from(problem.empty.class_of(task.node))];
             let wake = if start == 0.0 { class.wake } else { 0.0 };
             let time = item.work / way.rate + lost + if stays { 0.0 } else { wake };
-            let end = start + time;
+            // A job that takes no time takes its turn all the same.
+            let end = start + time.max(1e-6);
             free.drain(..gpus);
             let place = free.partition_point(|t| *t < end);
             free.splice(place..place, std::iter::repeat_n(end, gpus));

@@ -9,11 +9,13 @@ use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
-use wattline_core::state::{NodeState, Phase, Target};
+use wattline_core::state::{NodeState, Phase};
 
 /// Jobs that come later lose by GPU time that is taken then as so many waiting jobs would, when the
 /// cluster is full; with half the jobs, a quarter of that.
 const TOLL: f64 = 12.0;
+/// A job without a deadline loses by waiting this part of what its energy costs.
+const IDLY: f64 = 0.5;
 /// How many submissions tell whether jobs keep coming.
 const LATEST: usize = 60;
 /// They come within this part of a mean run time.
@@ -69,8 +71,21 @@ pub(super) struct Class {
     pub(super) additive: bool,
     /// Billed per watt of a job's GPU.
     pub(super) pue: f64,
+    /// Committed while it boots; nothing for a node that is up.
+    boot: f64,
     /// Seconds until an idle node of it can start a job.
     pub(super) wake: f64,
+}
+
+impl Class {
+    /// Committed watts of a node with so many GPUs in use, whose limits sum up to `limits`.
+    pub(super) fn commits(&self, busy: usize, limits: f64) -> f64 {
+        match (busy, self.additive) {
+            (0, _) => self.committed[0],
+            (_, true) => (self.committed[busy] + limits).max(self.boot),
+            (_, false) => self.committed[busy].max(self.boot),
+        }
+    }
 }
 
 /// Everything a plan is made from.
@@ -232,8 +247,14 @@ impl<'v, 'a> Problem<'v, 'a> {
         }
         for at in 0..self.items.len() {
             let fastest = self.fastest(at);
+            let usual = self.ways_of(at).next().map_or(0.0, |(_, way)| self.usual_watts(way));
+            let upkeep = self.prices.watt(0.0, 1.0) * usual;
             let item = &mut self.items[at];
             item.overdue = item.age > objective.patience(fastest);
+            // Who may be late for nothing is not left waiting for ever all the same.
+            if item.weight <= 0.0 || item.due == f64::INFINITY {
+                (item.weight, item.due) = (IDLY * upkeep, -item.age);
+            }
         }
     }
 
@@ -330,7 +351,7 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
 }
 
 pub(super) fn is_awake(state: &NodeState) -> bool {
-    state.target == Target::Up && state.power == NodePower::Up
+    state.power == NodePower::Up
 }
 
 fn alike(a: &Node, b: &Node) -> bool {
@@ -362,10 +383,8 @@ fn class(view: &ClusterView<'_>, id: NodeId, awake: bool) -> Class {
             }
         };
         billed.push(cost.get());
-        // A node that sleeps must boot first.
-        let drawn = if busy == 0 { node.sleep } else { drawn };
-        let boots = busy > 0 && !awake;
-        committed.push(if boots { drawn.max(node.boot) } else { drawn }.get());
+        // An idle node can be put to sleep where watts are short.
+        committed.push(if busy == 0 { node.sleep } else { drawn }.get());
     }
     Class {
         gpu_type: node.gpu_type.index(),
@@ -373,6 +392,7 @@ fn class(view: &ClusterView<'_>, id: NodeId, awake: bool) -> Class {
         billed,
         committed,
         additive: node.is_additive(),
+        boot: if awake { 0.0 } else { node.boot.get() },
         pue: if node.is_additive() { view.prices.pue } else { 0.0 },
         wake: if awake { 0.0 } else { node.boot_time.get() },
     }

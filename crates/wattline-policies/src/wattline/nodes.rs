@@ -106,8 +106,16 @@ impl Nodes {
         let class = &classes[usize::from(self.class[n])];
         let busy = usize::from(class.size - self.free[n]);
         self.billed += sign * class.billed[busy];
-        let limits = if class.additive && busy > 0 { self.limits[n] } else { 0.0 };
-        self.committed += sign * (class.committed[busy] + limits);
+        self.committed += sign * class.commits(busy, self.limits[n]);
+    }
+
+    /// Committed watts more with so many GPUs more on a node, each at that limit.
+    pub(super) fn rise(&self, classes: &[Class], node: u32, gpus: u8, limit: f64) -> f64 {
+        let n = node as usize;
+        let class = &classes[usize::from(self.class[n])];
+        let busy = usize::from(class.size - self.free[n]);
+        let limits = self.limits[n] + limit * f64::from(gpus);
+        class.commits(busy + usize::from(gpus), limits) - class.commits(busy, self.limits[n])
     }
 
     /// A job takes GPUs there.

@@ -89,11 +89,21 @@ impl Problem<'_, '_> {
     }
 
     /// What a way costs from `start` on, apart from the node it stands on.
-    fn cost(&self, item: &Item, way: &Way, moment: &Moment, start: f64, lost: f64, watts: f64) -> f64 {
+    fn cost(
+        &self,
+        item: &Item,
+        way: &Way,
+        moment: &Moment,
+        start: f64,
+        lost: f64,
+        watts: f64,
+    ) -> f64 {
         let time = item.work / way.rate + lost;
         let gpus = way.gpus();
         self.prices.watt(start, start + time) * watts
-            + time * gpus * (moment.gpu_price[way.shape.gpu_type.index()] + moment.watt_price * way.limit)
+            + time
+                * gpus
+                * (moment.gpu_price[way.shape.gpu_type.index()] + moment.watt_price * way.limit)
             + self.late(item, way, start, time)
     }
 
@@ -121,14 +131,14 @@ impl Problem<'_, '_> {
                     let after = busy + usize::from(gpus);
                     let watts = class.billed[after] - class.billed[busy] + class.pue * own;
                     let wake = if busy == 0 { class.wake } else { 0.0 };
-                    let limits = if class.additive { way.limit * f64::from(gpus) } else { 0.0 };
-                    let committed = class.committed[after] - class.committed[busy] + limits;
-                    if nodes.committed + committed > self.budget {
+                    let rise = nodes.rise(&self.classes, *node, gpus, way.limit);
+                    if nodes.committed + rise > self.budget {
                         continue;
                     }
                     // A node that must be woken is taken only where none is up.
                     let key = watts + wake * 1e3;
-                    let better = best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
+                    let better =
+                        best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
                     if better {
                         best = Some((key, free, *node, watts, wake));
                     }
@@ -146,58 +156,49 @@ impl Problem<'_, '_> {
         let mut left = way.shape.gpus;
         let mut spot = Spot::new();
         let (mut watts, mut wake, mut committed) = (0.0, 0.0_f64, 0.0);
-        let mut take = |node: u32, c: u16, gpus: u8| {
+        let mut take = |spot: &mut Spot, node: u32, c: u16, gpus: u8| {
             let class = &self.classes[usize::from(c)];
             let busy = usize::from(class.size - nodes.free(node));
             let after = busy + usize::from(gpus);
             let own = way.power * f64::from(gpus);
             watts += class.billed[after] - class.billed[busy] + class.pue * own;
-            let limits = if class.additive { way.limit * f64::from(gpus) } else { 0.0 };
-            committed += class.committed[after] - class.committed[busy] + limits;
+            committed += nodes.rise(&self.classes, node, gpus, way.limit);
             wake = wake.max(if busy == 0 { class.wake } else { 0.0 });
             spot.push((node, gpus));
         };
-        let mut classes: Vec<u16> = self.classes_of[gpu_type].clone();
-        let key = |c: &u16| {
-            let class = &self.classes[usize::from(*c)];
-            (class.wake > 0.0, u8::MAX - class.size)
-        };
-        classes.sort_by_key(key);
-        let largest = classes.iter().map(|c| self.classes[usize::from(*c)].size).max()?;
-        let fewest = way.nodes;
-        let mut used = 0;
-        for c in &classes {
-            let size = self.classes[usize::from(*c)].size;
-            if size < largest {
-                continue;
-            }
-            for node in nodes.with_free(*c, size).iter().rev() {
-                if left < u32::from(size) || used == fewest {
-                    break;
+        let classes = &self.classes_of[gpu_type];
+        let size = |c: u16| self.classes[usize::from(c)].size;
+        let largest = classes.iter().map(|c| size(*c)).max()?;
+        // Large nodes before small ones, and those that are up before those that sleep.
+        for whole in (1..=largest).rev() {
+            for asleep in [false, true] {
+                let alike = |c: &&u16| {
+                    size(**c) == whole && (self.classes[usize::from(**c)].wake > 0.0) == asleep
+                };
+                for c in classes.iter().filter(alike) {
+                    for node in nodes.with_free(*c, whole).iter().rev() {
+                        if left < u32::from(whole) {
+                            break;
+                        }
+                        take(&mut spot, *node, *c, whole);
+                        left -= u32::from(whole);
+                    }
                 }
-                take(*node, *c, size);
-                left -= u32::from(size);
-                used += 1;
             }
         }
         if left > 0 {
             let gpus = u8::try_from(left).ok().filter(|gpus| *gpus < largest)?;
+            let unused = |spot: &Spot, node: u32| spot.iter().all(|(used, _)| *used != node);
             let (c, node) = (gpus..=largest).find_map(|free| {
-                classes.iter().find_map(|c| {
-                    if free > self.classes[usize::from(*c)].size {
-                        return None;
-                    }
-                    let whole = free == self.classes[usize::from(*c)].size;
-                    let list = nodes.with_free(*c, free);
-                    // The whole nodes at the end of the list are taken already.
-                    let skip = if whole && free == largest { used as usize } else { 0 };
-                    list.iter().rev().nth(skip).map(|node| (*c, *node))
+                classes.iter().filter(|c| size(**c) >= free).find_map(|c| {
+                    let list = nodes.with_free(*c, free).iter().rev();
+                    let mut fitting = list.filter(|node| unused(&spot, **node));
+                    fitting.next().map(|node| (*c, *node))
                 })
             })?;
-            take(node, c, gpus);
-            used += 1;
+            take(&mut spot, node, c, gpus);
         }
-        let fits = used == fewest && nodes.committed + committed <= self.budget;
+        let fits = nodes.committed + committed <= self.budget;
         spot.sort_unstable();
         fits.then_some((spot, watts, wake))
     }

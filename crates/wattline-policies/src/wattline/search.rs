@@ -76,9 +76,7 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Solution {
     search.moment.patient = best.patient;
     search.improve(&mut best, effort);
     let restarts = |draft: &Draft| search.restarts(draft);
-    if let Some(draft) =
-        complete::complete(problem, &best, &search.line.order, restarts, effort.seed)
-    {
+    if let Some(draft) = complete::complete(problem, &best, &search.line.order, restarts, effort) {
         best.draft = draft;
     }
     best
@@ -208,9 +206,14 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
             let now = problem.items[at as usize].now.as_ref();
             match now.filter(|now| problem.same_but_limit(now.way, way)) {
                 Some(now) => {
-                    let slot = Slot { way, spot: now.spot.clone() };
-                    nodes.take(&problem.classes, &slot.spot, problem.way(way).limit);
-                    draft[at as usize] = Some(slot);
+                    let limit = problem.way(way).limit;
+                    nodes.take(&problem.classes, &now.spot, limit);
+                    if nodes.committed > problem.budget {
+                        nodes.give_back(&problem.classes, &now.spot, limit);
+                        others.push((at, way));
+                    } else {
+                        draft[at as usize] = Some(Slot { way, spot: now.spot.clone() });
+                    }
                 }
                 None => others.push((at, way)),
             }
@@ -315,7 +318,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 }
                 continue;
             };
-            if !item.runs || waiting == 0 {
+            if !item.overdue && (!item.runs || waiting == 0) {
                 moves.push(Move::Pause { at: *at });
             }
             moves.push(Move::Elsewhere { at: *at });
@@ -408,7 +411,8 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 return None;
             }
             let item = &problem.items[*victim as usize];
-            let Some(slot) = draft[*victim as usize].as_ref().filter(|_| !item.pinned) else {
+            let stays = item.pinned || item.overdue;
+            let Some(slot) = draft[*victim as usize].as_ref().filter(|_| !stays) else {
                 continue;
             };
             let of_type = problem.way(slot.way).shape.gpu_type == new.shape.gpu_type;

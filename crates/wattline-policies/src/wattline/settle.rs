@@ -30,9 +30,10 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
     }
     let placed = |at: usize| solution.draft[at].as_ref();
     let stays = |at: usize, slot: &Slot| {
-        problem.items[at].now.as_ref().is_some_and(|now| {
-            now.spot == slot.spot && problem.same_but_limit(now.way, slot.way)
-        })
+        problem.items[at]
+            .now
+            .as_ref()
+            .is_some_and(|now| now.spot == slot.spot && problem.same_but_limit(now.way, slot.way))
     };
     // Who stays keeps the very GPUs; the others get what is left.
     let mut placements: Vec<Option<Placement>> = vec![None; problem.items.len()];
@@ -61,7 +62,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
             let configuration = Configuration {
                 gpu_type: way.shape.gpu_type,
                 gpus: way.shape.gpus,
-                nodes: way.nodes,
+                nodes: slot.spot.len() as u32,
                 batch: way.batch,
                 power_limit: limit,
             };
@@ -79,7 +80,9 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
                 });
                 let limit_only = job.planned.as_ref().filter(|old| old.same_but_limit(&new));
                 let reason = match (limit_only, way) {
-                    (Some(old), _) if new.configuration.power_limit > old.configuration.power_limit => {
+                    (Some(old), _)
+                        if new.configuration.power_limit > old.configuration.power_limit =>
+                    {
                         Reason::LimitRaised
                     }
                     (Some(_), _) => Reason::LimitLowered,
@@ -96,17 +99,25 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
         plan.jobs.push(JobChange { job: item.id, decision, reason });
     }
     say_nodes(problem, &held, &mut plan);
-    if solution.draft.iter().any(Option::is_none) {
-        look_again(problem, &mut plan);
-    }
+    look_again(problem, solution, &mut plan);
     plan
 }
 
 /// A job that waits although it could start, for company or for a cheaper hour, must not depend on
-/// something happening.
-fn look_again(problem: &Problem<'_, '_>, plan: &mut Plan) {
+/// something happening. The longer it has waited, the less often it is looked at.
+fn look_again(problem: &Problem<'_, '_>, solution: &Solution, plan: &mut Plan) {
     let view = problem.view;
-    let soon = view.now + Seconds::new((problem.soon * 0.5).clamp(60.0, 1800.0));
+    let mut nodes = problem.empty.clone();
+    for slot in solution.draft.iter().flatten() {
+        nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+    }
+    let could_start = |at: usize| {
+        solution.draft[at].is_none()
+            && problem.ways_of(at).any(|(_, way)| problem.place(&nodes, way).is_some())
+    };
+    let ages = problem.items.iter().enumerate().filter(|(at, _)| could_start(*at));
+    let Some(age) = ages.map(|(_, item)| item.age).reduce(f64::min) else { return };
+    let soon = view.now + Seconds::new((0.1 * age).max(60.0));
     let at = view.prices.next_change(view.now).map_or(soon, |change| change.min(soon));
     plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at)));
 }
@@ -152,6 +163,12 @@ fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
             sum += committed(id, Target::Asleep) - committed(id, Target::Up);
             targets[id.index()] = (Target::Asleep, Reason::NodeOverBudget);
         }
+    }
+    // What was counted here and there should agree; if not, nothing changes rather than too much.
+    if sum > budget + 1e-6 && sum > view.state.planned_committed().get() {
+        *plan = Plan::unchanged(view.plan);
+        plan.revisit = Some(view.now + Seconds::new(60.0));
+        return;
     }
     for id in cluster.node_ids() {
         let (target, reason) = targets[id.index()];
