@@ -250,10 +250,9 @@ mod tests {
     #[test]
     fn says_what_there_is() {
         let message = |spec: &str| policy(spec).err().unwrap().to_string();
-        assert!(
-            message("sjf")
-                .contains("known are wattline, fifo, edf, priority, tiresias, andreas, powerflow, ones")
-        );
+        assert!(message("sjf").contains(
+            "known are wattline, fifo, edf, priority, tiresias, andreas, powerflow, ones"
+        ));
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
         assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));

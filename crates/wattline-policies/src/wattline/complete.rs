@@ -71,7 +71,7 @@ pub(super) fn complete(
         times: vec![0.0; jobs],
     };
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let mut now = judge.from_draft(&found.draft, order);
+    let mut now = judge.schedule_of(&found.draft, order);
     let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
         let cost = judge.cost(schedule);
         cost + restarts(&judge.draft(schedule))
@@ -100,7 +100,7 @@ pub(super) fn complete(
 
 impl Judge<'_, '_, '_> {
     /// The schedule that a draft and the line behind it stand for.
-    fn from_draft(&self, draft: &Draft, line: &[u32]) -> Schedule {
+    fn schedule_of(&self, draft: &Draft, line: &[u32]) -> Schedule {
         let problem = self.problem;
         let mut order: Vec<usize> = line.iter().map(|at| *at as usize).collect();
         order.sort_by_key(|at| draft[*at].is_none());
@@ -203,9 +203,11 @@ impl Judge<'_, '_, '_> {
                     start = next;
                 }
             }
-            let stays = start == 0.0 && item.runs && item.now.as_ref().is_some_and(|now| {
-                now.spot[0].0 == task.node && problem.same_but_limit(now.way, task.way)
-            });
+            let stays = start == 0.0
+                && item.runs
+                && item.now.as_ref().is_some_and(|now| {
+                    now.spot[0].0 == task.node && problem.same_but_limit(now.way, task.way)
+                });
             let lost = match (stays, item.runs) {
                 (true, _) => 0.0,
                 (false, true) => item.restart,

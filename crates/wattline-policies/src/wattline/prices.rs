@@ -54,7 +54,9 @@ impl PriceCurve {
 
     /// What a watt costs between two times.
     pub(super) fn watt(&self, from: f64, to: f64) -> f64 {
-        if let [(_, _, price)] = self.stretches[..] { (to - from) * price } else {
+        if let [(_, _, price)] = self.stretches[..] {
+            (to - from) * price
+        } else {
             self.until(to) - self.until(from)
         }
     }

@@ -89,11 +89,21 @@ impl Problem<'_, '_> {
     }
 
     /// What a way costs from `start` on, apart from the node it stands on.
-    fn cost(&self, item: &Item, way: &Way, moment: &Moment, start: f64, lost: f64, watts: f64) -> f64 {
+    fn cost(
+        &self,
+        item: &Item,
+        way: &Way,
+        moment: &Moment,
+        start: f64,
+        lost: f64,
+        watts: f64,
+    ) -> f64 {
         let time = item.work / way.rate + lost;
         let gpus = way.gpus();
         self.prices.watt(start, start + time) * watts
-            + time * gpus * (moment.gpu_price[way.shape.gpu_type.index()] + moment.watt_price * way.limit)
+            + time
+                * gpus
+                * (moment.gpu_price[way.shape.gpu_type.index()] + moment.watt_price * way.limit)
             + self.late(item, way, start, time)
     }
 
@@ -128,7 +138,8 @@ impl Problem<'_, '_> {
                     }
                     // A node that must be woken is taken only where none is up.
                     let key = watts + wake * 1e3;
-                    let better = best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
+                    let better =
+                        best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
                     if better {
                         best = Some((key, free, *node, watts, wake));
                     }

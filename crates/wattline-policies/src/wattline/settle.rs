@@ -30,9 +30,10 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
     }
     let placed = |at: usize| solution.draft[at].as_ref();
     let stays = |at: usize, slot: &Slot| {
-        problem.items[at].now.as_ref().is_some_and(|now| {
-            now.spot == slot.spot && problem.same_but_limit(now.way, slot.way)
-        })
+        problem.items[at]
+            .now
+            .as_ref()
+            .is_some_and(|now| now.spot == slot.spot && problem.same_but_limit(now.way, slot.way))
     };
     // Who stays keeps the very GPUs; the others get what is left.
     let mut placements: Vec<Option<Placement>> = vec![None; problem.items.len()];
@@ -79,7 +80,9 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
                 });
                 let limit_only = job.planned.as_ref().filter(|old| old.same_but_limit(&new));
                 let reason = match (limit_only, way) {
-                    (Some(old), _) if new.configuration.power_limit > old.configuration.power_limit => {
+                    (Some(old), _)
+                        if new.configuration.power_limit > old.configuration.power_limit =>
+                    {
                         Reason::LimitRaised
                     }
                     (Some(_), _) => Reason::LimitLowered,
