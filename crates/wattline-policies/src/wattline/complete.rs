@@ -80,7 +80,7 @@ pub(super) fn complete(
     }
     let tries = TRIES.min(effort.work as usize / WORK_PER_TRY);
     let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
-    let mut now = judge.from_draft(&found.draft, order);
+    let mut now = judge.schedule_of(&found.draft, order);
     let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
         let cost = judge.cost(schedule);
         cost + restarts(&judge.draft(schedule))
@@ -108,7 +108,7 @@ pub(super) fn complete(
 
 impl Judge<'_, '_, '_> {
     /// The schedule that a draft and the line behind it stand for.
-    fn from_draft(&self, draft: &Draft, line: &[u32]) -> Schedule {
+    fn schedule_of(&self, draft: &Draft, line: &[u32]) -> Schedule {
         let problem = self.problem;
         let mut order: Vec<usize> = line.iter().map(|at| *at as usize).collect();
         order.sort_by_key(|at| (!problem.items[*at].pinned, draft[*at].is_none()));

@@ -238,7 +238,9 @@ impl<'v, 'a> Problem<'v, 'a> {
                 load: if matches!(job.phase, Phase::Starting(_)) { 0.0 } else { load },
                 ways: first..last,
                 runs,
-                pinned: job.is_pinned(),
+                // Who is on the way to its GPUs gets there first; plans that follow one another at
+                // an instant would otherwise send it to and fro.
+                pinned: job.is_pinned() || (now.is_some() && !runs),
                 stays: !job.job.preemptible,
                 overdue: false,
                 age,

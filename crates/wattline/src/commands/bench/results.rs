@@ -185,12 +185,18 @@ fn run_command(command: &str, shared: Option<&Path>) -> anyhow::Result<String> {
     let words = words(command).ok_or_else(|| anyhow!("a quote is not closed"))?;
     let words = words.into_iter().map(|word| word.replace(SHARED, &shared));
     let output = Command::new(std::env::current_exe()?).args(words).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
         let last = errors.lines().rev().find(|line| line.starts_with("error"));
         return Err(anyhow!("{}", last.unwrap_or("no reason given")));
     }
-    Ok(String::from_utf8(output.stdout)?)
+    Ok(String::from_utf8(output.stdout)? + &warnings(&errors))
+}
+
+/// What a command warned of belongs on the page too; notes and progress do not.
+fn warnings(errors: &str) -> String {
+    let lines = errors.lines().filter(|line| line.starts_with("warning: "));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Words as a shell splits them, with single and double quotes and nothing else; `None` where a
@@ -267,6 +273,12 @@ mod tests {
     fn tables_stay_tables_and_lines_become_paragraphs() {
         let text = as_markdown("name: x\n| a |\n|---|\n| 1 |\nmean\n");
         assert_eq!(text, "name: x\n\n| a |\n|---|\n| 1 |\n\nmean\n");
+    }
+
+    #[test]
+    fn warnings_come_with_the_result_and_notes_do_not() {
+        let errors = "6 simulations\nwarning: seed 1: edf: 2 of 9 jobs never finish\nplot: x\n";
+        assert_eq!(warnings(errors), "warning: seed 1: edf: 2 of 9 jobs never finish\n");
     }
 
     #[test]
