@@ -188,5 +188,6 @@ fn pays_after(problem: &Problem<'_, '_>, id: NodeId) -> Option<Seconds> {
         return None;
     }
     let boot = (node.boot * (node.boot_time + node.shutdown_time)).get();
-    Some(Seconds::new((boot / saves).min(3600.0)))
+    // Nodes that boot in no time would go to and fro at an instant.
+    Some(Seconds::new((boot / saves).clamp(60.0, 3600.0)))
 }

@@ -54,7 +54,7 @@ pub(crate) fn cases(cases: u32, seed: u64) -> Config {
         cases,
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
-        max_shrink_iters: 300,
+        max_shrink_iters: 20_000,
         ..Config::default()
     }
 }
