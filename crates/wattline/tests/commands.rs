@@ -376,7 +376,7 @@ fn a_calendar_of_budgets_is_kept_at_every_instant() {
 #[test]
 fn the_small_commands() {
     assert!(stdout(&["policies"]).contains("tiresias"));
-    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 7);
+    assert_eq!(json(&["policies", "--json"])["policies"].as_array().unwrap().len(), 8);
     assert!(stdout(&["config", "list"]).contains("capped-60"));
     assert!(stdout(&["config", "check", "demo"]).contains("good"));
     let shown = stdout(&["config", "show", "demo"]);
