@@ -12,7 +12,7 @@ ONLY ?=
 
 ## Compare policies on the built-in demo and write a report
 run: build
-	$(WATTLINE) compare --scenario demo --policies fifo,edf,priority,tiresias,edf+sleep=10min --out $(OUT)
+	$(WATTLINE) compare --scenario demo --policies fifo,edf,priority,tiresias,andreas,powerflow,ones,wattline --out $(OUT)
 	@echo
 	@echo "The report: file://$(abspath $(OUT))/report.html"
 
