@@ -41,6 +41,10 @@ pub enum Reason {
     Postponed,
     /// Runs with what saves most of its time for the energy that it takes.
     MostForItsEnergy,
+    /// Runs with what costs least, counting what it takes from those who wait.
+    LeastForAll,
+    /// Waits although it could start: for company on its node, for better GPUs or a cheaper hour.
+    BetterLater,
     /// Was moved, so that another finds room.
     MadeRoom,
     /// Runs with another number of GPUs than it asked for, so that all jobs together end soonest.
@@ -88,6 +92,8 @@ impl fmt::Display for Reason {
             Self::NeverFits => write!(f, "waits: no shape it may take exists on this cluster"),
             Self::GaveWay { to } => write!(f, "gave way to {to}, which has had less service"),
             Self::Postponed => write!(f, "waits: jobs under more pressure took its room"),
+            Self::LeastForAll => write!(f, "costs least, for it and for those who wait"),
+            Self::BetterLater => write!(f, "waits: starting later costs less"),
             Self::MostForItsEnergy => write!(f, "saves most of its time for the energy"),
             Self::MadeRoom => write!(f, "moved to make room for another"),
             Self::LeastGpuTime => write!(f, "GPUs chosen so that all jobs together end soonest"),

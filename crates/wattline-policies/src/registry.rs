@@ -165,7 +165,12 @@ fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
     match text.split_once('=')? {
         ("objective", "cost") => options.goal = Goal::Cost,
         ("objective", "jct") => options.goal = Goal::Jct,
-        ("objective", "jct-under-energy") => options.goal = Goal::JctUnderEnergy { share: 1.0 },
+        // With a share given before or after, that share.
+        ("objective", "jct-under-energy") => {
+            if !matches!(options.goal, Goal::JctUnderEnergy { .. }) {
+                options.goal = Goal::JctUnderEnergy { share: 1.0 };
+            }
+        }
         ("energy", share) => {
             let share = share.parse().ok().filter(|share: &f64| *share > 0.0)?;
             options.goal = Goal::JctUnderEnergy { share };
@@ -241,6 +246,12 @@ mod tests {
         assert!(policy("edf+backfill=20+sleep=10min").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
+        assert!(policy("wattline+objective=jct+work=1000+seed=3+hysteresis=0.5").is_ok());
+        let mut options = WattlineOptions::default();
+        for option in ["energy=0.8", "objective=jct-under-energy"] {
+            wattline_option(&mut options, option).unwrap();
+        }
+        assert_eq!(options.goal, Goal::JctUnderEnergy { share: 0.8 });
         assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
         assert!(policy("powerflow+energy=0.8+sleep=5min").is_ok());
         assert!(policy("powerflow+energy=inf+sleep=never").is_ok());
@@ -259,6 +270,9 @@ mod tests {
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("andreas+rounds=0").contains("+rounds=N"));
         assert!(message("andreas+seed=x").contains("+seed=N"));
+        for wrong in ["objective=speed", "energy=0", "energy=NaN", "work=x", "hysteresis=-1"] {
+            assert!(message(&format!("wattline+{wrong}")).contains("+objective="), "{wrong}");
+        }
         for wrong in ["energy", "energy=0", "energy=-1", "energy=NaN", "energy=x", "sleep=5"] {
             assert!(message(&format!("powerflow+{wrong}")).contains("+energy=SHARE"), "{wrong}");
         }

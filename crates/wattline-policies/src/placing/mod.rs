@@ -11,4 +11,4 @@ pub(crate) use choose::{Choice, choices, choices_after};
 pub(crate) use draft::Draft;
 pub(crate) use free::{FreeGpus, lowest};
 pub(crate) use last_resort::{raise_limits, start_at_any_limit};
-pub(crate) use node_targets::{NodeTargets, say_nodes};
+pub(crate) use node_targets::{NodeTargets, pays_after, say_nodes};

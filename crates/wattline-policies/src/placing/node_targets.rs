@@ -98,3 +98,14 @@ impl<'a, 'v> NodeTargets<'a, 'v> {
         }
     }
 }
+
+/// After how long an idle node has drawn what sleeping and booting again costs; `None` where sleep
+/// saves nothing.
+pub(crate) fn pays_after(view: &ClusterView<'_>, id: NodeId) -> Option<Seconds> {
+    let cluster = view.state.cluster();
+    let node = cluster.node(id);
+    let idle = power::committed(cluster, id, NodePower::Up, Occupancy::default());
+    let boot = node.boot * node.boot_time + idle * node.shutdown_time;
+    let saved = (idle - node.sleep).get();
+    (saved > 0.0).then(|| Seconds::new(boot.get() / saved))
+}

@@ -2,11 +2,11 @@
 
 use super::Sleep;
 use super::problem::{Placements, Problem};
-use crate::placing::NodeTargets;
+use crate::placing::{NodeTargets, pays_after};
 use wattline_core::ids::NodeId;
 use wattline_core::plan::Plan;
-use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::units::{Joules, Seconds, Watts};
+use wattline_core::power::NodePower;
+use wattline_core::units::Seconds;
 
 /// Nodes that jobs need are up, and as many more as running jobs would grow onto (`wanted` GPUs by
 /// type). Of the others, those sleep that were idle for long enough, and as many more as the budget
@@ -60,14 +60,6 @@ fn pause(problem: &Problem<'_, '_>, id: NodeId) -> Option<Seconds> {
     match problem.options.sleep {
         Sleep::Never => None,
         Sleep::After(after) => Some(after),
-        Sleep::WhenItPays => {
-            let cluster = problem.view.state.cluster();
-            let node = cluster.node(id);
-            let none = Occupancy::default();
-            let idle: Watts = power::committed(cluster, id, NodePower::Up, none);
-            let boot: Joules = node.boot * node.boot_time + idle * node.shutdown_time;
-            let saved = (idle - node.sleep).get();
-            (saved > 0.0).then(|| Seconds::new(boot.get() / saved))
-        }
+        Sleep::WhenItPays => pays_after(problem.view, id),
     }
 }

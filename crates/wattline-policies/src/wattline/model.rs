@@ -9,7 +9,7 @@ use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
-use wattline_core::state::{NodeState, Phase};
+use wattline_core::state::Phase;
 
 /// Jobs that come later lose by GPU time that is taken then as so many waiting jobs would, when the
 /// cluster is full; with half the jobs, a quarter of that.
@@ -339,7 +339,7 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
             continue;
         }
         let node = cluster.node(id);
-        let awake = is_awake(state);
+        let awake = state.power == NodePower::Up;
         // Sites have few kinds of nodes, and nodes of a kind stand together.
         let found = known.iter().rposition(|(other, up)| alike(other, node) && *up == awake);
         let at = found.unwrap_or_else(|| {
@@ -350,10 +350,6 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
         class_of.push(at as u16);
     }
     (classes, class_of)
-}
-
-pub(super) fn is_awake(state: &NodeState) -> bool {
-    state.power == NodePower::Up
 }
 
 fn alike(a: &Node, b: &Node) -> bool {

@@ -20,8 +20,6 @@ pub(super) struct Nodes {
     /// Free GPUs of a type.
     pub(super) free_of: Vec<u32>,
     types: Vec<u16>,
-    /// Billed watts of everything but what jobs' GPUs draw themselves.
-    pub(super) billed: f64,
     /// Committed watts.
     pub(super) committed: f64,
 }
@@ -47,7 +45,6 @@ impl Nodes {
             starts,
             free_of: vec![0; gpu_types],
             types: classes.iter().map(|c| c.gpu_type as u16).collect(),
-            billed: 0.0,
             committed: 0.0,
             class,
         };
@@ -60,7 +57,6 @@ impl Nodes {
             all.free[node] = known.size;
             all.push(node as u32);
             all.free_of[known.gpu_type] += u32::from(known.size);
-            all.billed += known.billed[0];
             all.committed += known.committed[0];
         }
         all
@@ -105,7 +101,6 @@ impl Nodes {
         let n = node as usize;
         let class = &classes[usize::from(self.class[n])];
         let busy = usize::from(class.size - self.free[n]);
-        self.billed += sign * class.billed[busy];
         self.committed += sign * class.commits(busy, self.limits[n]);
     }
 

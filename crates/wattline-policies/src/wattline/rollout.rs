@@ -10,6 +10,7 @@
 //! itself are on their nodes, with the watts these draw for as long as they are in use.
 
 use super::model::{Problem, Slot};
+use super::nodes::Nodes;
 use super::rule::{Moment, Rule};
 
 /// Who runs where; by item.
@@ -228,13 +229,25 @@ impl Problem<'_, '_> {
         slot.spot.iter().map(|(n, g)| pue(*n) * way.power * f64::from(*g)).sum()
     }
 
+    /// Whether the job keeps the GPUs and, but for the limit, the way it has now.
+    pub(super) fn stays(&self, at: usize, slot: &Slot) -> bool {
+        let now = self.items[at].now.as_ref();
+        now.is_some_and(|now| now.spot == slot.spot && self.same_but_limit(now.way, slot.way))
+    }
+
+    /// The nodes with all jobs of a draft.
+    pub(super) fn filled(&self, draft: &Draft) -> Nodes {
+        let mut nodes = self.empty.clone();
+        for slot in draft.iter().flatten() {
+            nodes.take(&self.classes, &slot.spot, self.way(slot.way).limit);
+        }
+        nodes
+    }
+
     /// Seconds lost before a job works on in that slot.
     pub(super) fn lost(&self, at: usize, slot: &Slot) -> f64 {
         let item = &self.items[at];
-        if let Some(now) = &item.now
-            && now.spot == slot.spot
-            && self.same_but_limit(now.way, slot.way)
-        {
+        if self.stays(at, slot) {
             return if item.runs { 0.0 } else { item.load };
         }
         let wake = slot.spot.iter().map(|(n, _)| self.wake(*n)).fold(0.0, f64::max);

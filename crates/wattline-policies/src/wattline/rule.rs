@@ -275,7 +275,6 @@ impl Problem<'_, '_> {
     }
 
     /// Sorts jobs, most pressing first, and sets the prices that follow from those who wait.
-    /// `running` are those whose index counts but who do not wait.
     pub(super) fn sort(
         &self,
         rule: &Rule,

@@ -145,12 +145,9 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     fn restarts(&self, draft: &Draft) -> f64 {
         let problem = self.problem;
         let mut sum = 0.0;
-        for (item, slot) in problem.items.iter().zip(draft) {
+        for (at, (item, slot)) in problem.items.iter().zip(draft).enumerate() {
             let Some(now) = item.now.as_ref().filter(|_| item.runs) else { continue };
-            let stays = slot.as_ref().is_some_and(|slot| {
-                slot.spot == now.spot && problem.same_but_limit(slot.way, now.way)
-            });
-            if !stays {
+            if !slot.as_ref().is_some_and(|slot| problem.stays(at, slot)) {
                 let way = problem.way(now.way);
                 let time = item.work / way.rate + item.restart;
                 let own = way.gpus() * way.power.max(100.0);
@@ -161,19 +158,10 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         sum
     }
 
-    fn nodes(&self, draft: &Draft) -> Nodes {
-        let problem = self.problem;
-        let mut nodes = problem.empty.clone();
-        for slot in draft.iter().flatten() {
-            nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
-        }
-        nodes
-    }
-
     /// Everybody stays, and whoever waits fills what is free.
     fn keep(&mut self) -> Draft {
         let mut draft: Draft = self.problem.items.iter().map(|item| item.now.clone()).collect();
-        let mut nodes = self.nodes(&draft);
+        let mut nodes = self.problem.filled(&draft);
         self.fill(&mut draft, &mut nodes, None);
         draft
     }
@@ -183,7 +171,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         let problem = self.problem;
         let mut draft: Draft =
             problem.items.iter().map(|item| item.now.clone().filter(|_| item.pinned)).collect();
-        let mut nodes = self.nodes(&draft);
+        let mut nodes = self.problem.filled(&draft);
         self.moment.ahead.iter_mut().for_each(|a| *a = 0.0);
         let mut chosen: Vec<(u32, u32)> = Vec::new();
         for at in 0..self.order.len() {
@@ -200,7 +188,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
             }
         }
         // Who keeps its way keeps its GPUs; the others come after them.
-        let mut nodes = self.nodes(&draft);
+        let mut nodes = self.problem.filled(&draft);
         let mut others = Vec::new();
         for (at, way) in chosen {
             let now = problem.items[at as usize].now.as_ref();
@@ -342,12 +330,12 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         match change {
             Move::Pause { at } => {
                 draft[at as usize] = None;
-                let mut nodes = self.nodes(&draft);
+                let mut nodes = self.problem.filled(&draft);
                 self.fill(&mut draft, &mut nodes, Some(at as usize));
             }
             Move::Elsewhere { at } => {
                 let slot = draft[at as usize].take()?;
-                let mut nodes = self.nodes(&draft);
+                let mut nodes = self.problem.filled(&draft);
                 let way = problem.way(slot.way);
                 let (spot, _, _) = problem.place(&nodes, way)?;
                 if spot == slot.spot {
@@ -359,7 +347,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
             }
             Move::Way { at, way } => {
                 let slot = draft[at as usize].take()?;
-                let mut nodes = self.nodes(&draft);
+                let mut nodes = self.problem.filled(&draft);
                 let new = problem.way(way);
                 let (spot, _, _) = if problem.same_but_limit(slot.way, way) {
                     (slot.spot, 0.0, 0.0)
@@ -378,7 +366,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
             }
             Move::Swap { one, other } => {
                 let (a, b) = (draft[one as usize].take()?, draft[other as usize].take()?);
-                let mut nodes = self.nodes(&draft);
+                let mut nodes = self.problem.filled(&draft);
                 for (at, to) in [(one, &b), (other, &a)] {
                     let gpu_type = problem.way(to.way).shape.gpu_type;
                     let slot = self.best_of_type(at as usize, &nodes, gpu_type)?;
@@ -388,7 +376,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
                 self.fill(&mut draft, &mut nodes, None);
             }
             Move::Into { at, way } => {
-                let mut nodes = self.nodes(&draft);
+                let mut nodes = self.problem.filled(&draft);
                 let new = problem.way(way);
                 if problem.place(&nodes, new).is_none() {
                     self.make_room(&mut draft, &mut nodes, at, way)?;

@@ -1,14 +1,18 @@
 //! From the search's draft to a plan with GPUs, nodes and reasons.
 
-use super::model::{Problem, Slot};
+use super::model::Problem;
+use super::nodes::Nodes;
 use super::search::Solution;
-use crate::placing::lowest;
+use crate::placing::{NodeTargets, lowest, pays_after};
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
-use wattline_core::plan::{Decision, JobChange, NodeChange, Plan, Reason};
-use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::state::Target;
+use wattline_core::plan::{Decision, JobChange, Plan, Reason};
+use wattline_core::power::Occupancy;
 use wattline_core::units::{Seconds, Watts};
+
+/// An idle node stays up for so long at the least, and at the most.
+const BRIEFLY: Seconds = Seconds::new(60.0);
+const LONG: Seconds = Seconds::new(3600.0);
 
 /// The plan that carries the draft out.
 pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
@@ -29,17 +33,13 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
         }
     }
     let placed = |at: usize| solution.draft[at].as_ref();
-    let stays = |at: usize, slot: &Slot| {
-        problem.items[at]
-            .now
-            .as_ref()
-            .is_some_and(|now| now.spot == slot.spot && problem.same_but_limit(now.way, slot.way))
-    };
     // Who stays keeps the very GPUs; the others get what is left.
     let mut placements: Vec<Option<Placement>> = vec![None; problem.items.len()];
     for first in [true, false] {
         for (at, item) in problem.items.iter().enumerate() {
-            let Some(slot) = placed(at).filter(|slot| stays(at, slot) == first) else { continue };
+            let Some(slot) = placed(at).filter(|slot| problem.stays(at, slot) == first) else {
+                continue;
+            };
             let way = problem.way(slot.way);
             let now = state.job(item.id).planned.as_ref();
             let allocation = match now.filter(|_| first) {
@@ -69,6 +69,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
             placements[at] = Some(Placement { configuration, allocation });
         }
     }
+    let nodes = problem.filled(&solution.draft);
     for (at, item) in problem.items.iter().enumerate() {
         let job = state.job(item.id);
         let (decision, reason) = match placements[at].take() {
@@ -87,33 +88,34 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
                     }
                     (Some(_), _) => Reason::LimitLowered,
                     (None, _) if item.ways.len() == 1 => Reason::AsRequested,
-                    (None, Some(way)) if end * way.later <= item.due => Reason::CheapestInTime,
-                    _ => Reason::FastestWhenLate,
+                    (None, Some(way)) if problem.deadlines && end * way.later <= item.due => {
+                        Reason::CheapestInTime
+                    }
+                    _ => Reason::LeastForAll,
                 };
                 (Decision::Run(new), reason)
             }
             None if job.planned.is_some() => (Decision::Wait, Reason::Postponed),
-            None if job.reason == Reason::Arrived => (Decision::Wait, Reason::NoRoom),
+            None if job.reason == Reason::Arrived => {
+                let room = problem.ways_of(at).any(|(_, way)| problem.place(&nodes, way).is_some());
+                (Decision::Wait, if room { Reason::BetterLater } else { Reason::NoRoom })
+            }
             _ => continue,
         };
         plan.jobs.push(JobChange { job: item.id, decision, reason });
     }
     say_nodes(problem, &held, &mut plan);
-    look_again(problem, solution, &mut plan);
+    look_again(problem, solution, &nodes, &mut plan);
     plan
 }
 
 /// A job that waits although it could start, for company or for a cheaper hour, must not depend on
 /// something happening. The longer it has waited, the less often it is looked at.
-fn look_again(problem: &Problem<'_, '_>, solution: &Solution, plan: &mut Plan) {
+fn look_again(problem: &Problem<'_, '_>, solution: &Solution, nodes: &Nodes, plan: &mut Plan) {
     let view = problem.view;
-    let mut nodes = problem.empty.clone();
-    for slot in solution.draft.iter().flatten() {
-        nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
-    }
     let could_start = |at: usize| {
         solution.draft[at].is_none()
-            && problem.ways_of(at).any(|(_, way)| problem.place(&nodes, way).is_some())
+            && problem.ways_of(at).any(|(_, way)| problem.place(nodes, way).is_some())
     };
     let ages = problem.items.iter().enumerate().filter(|(at, _)| could_start(*at));
     let Some(age) = ages.map(|(_, item)| item.age).reduce(f64::min) else { return };
@@ -125,69 +127,17 @@ fn look_again(problem: &Problem<'_, '_>, solution: &Solution, plan: &mut Plan) {
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.
 fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
     let view = problem.view;
-    let cluster = view.state.cluster();
-    let mut targets: Vec<(Target, Reason)> = Vec::with_capacity(held.len());
-    for id in cluster.node_ids() {
-        let node = view.state.node(id);
-        let mut target = (node.target, node.reason);
-        let lost = node.power == NodePower::Down;
-        match (node.target, held[id.index()].busy) {
-            (Target::Asleep, 1..) if !lost => target = (Target::Up, Reason::NodeNeeded),
-            (Target::Up, 0) if !lost => {
-                let idle_since = if node.planned.is_empty() { node.idle_since } else { view.now };
-                if let Some(after) = pays_after(problem, id) {
-                    let at = idle_since + after;
-                    if at <= view.now {
-                        target = (Target::Asleep, Reason::NodeIdle);
-                    } else {
-                        plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at)));
-                    }
-                }
+    let mut targets = NodeTargets::new(view);
+    for id in view.state.cluster().node_ids() {
+        match held[id.index()].busy {
+            0 => {
+                // Nodes that boot in no time would go to and fro at an instant.
+                let after = pays_after(view, id).map(|t| t.max(BRIEFLY).min(LONG));
+                targets.idle(id, after, plan);
             }
-            _ => {}
-        }
-        targets.push(target);
-    }
-    let committed = |id: NodeId, target: Target| {
-        let power = view.state.node(id).power_under(target);
-        power::committed(cluster, id, power, held[id.index()]).get()
-    };
-    let budget = view.budget.map_or(f64::INFINITY, Watts::get);
-    let mut sum: f64 = cluster.node_ids().map(|id| committed(id, targets[id.index()].0)).sum();
-    let mut ids: Vec<NodeId> = cluster.node_ids().collect();
-    while sum > budget
-        && let Some(id) = ids.pop()
-    {
-        let idle = held[id.index()].busy == 0 && view.state.node(id).power != NodePower::Down;
-        if idle && targets[id.index()].0 == Target::Up {
-            sum += committed(id, Target::Asleep) - committed(id, Target::Up);
-            targets[id.index()] = (Target::Asleep, Reason::NodeOverBudget);
+            _ => targets.needed(id),
         }
     }
-    // What was counted here and there should agree; if not, nothing changes rather than too much.
-    if sum > budget + 1e-6 && sum > view.state.planned_committed().get() {
-        *plan = Plan::unchanged(view.plan);
-        plan.revisit = Some(view.now + Seconds::new(60.0));
-        return;
-    }
-    for id in cluster.node_ids() {
-        let (target, reason) = targets[id.index()];
-        if target != view.state.node(id).target {
-            plan.nodes.push(NodeChange { node: id, target, reason });
-        }
-    }
-}
-
-/// After how long an idle node has lost what a boot costs; `None` if sleep saves nothing.
-fn pays_after(problem: &Problem<'_, '_>, id: NodeId) -> Option<Seconds> {
-    let cluster = problem.view.state.cluster();
-    let node = cluster.node(id);
-    let idle = power::committed(cluster, id, NodePower::Up, Occupancy::default());
-    let saves = (idle - node.sleep).get();
-    if saves <= 0.0 {
-        return None;
-    }
-    let boot = (node.boot * (node.boot_time + node.shutdown_time)).get();
-    // Nodes that boot in no time would go to and fro at an instant.
-    Some(Seconds::new((boot / saves).clamp(60.0, 3600.0)))
+    targets.keep_budget(held, view.state.cluster().node_ids().collect());
+    targets.say(plan);
 }
