@@ -348,7 +348,7 @@ impl<'p> Roll<'p> {
     fn save(&mut self, id: JobId, run: ActionId, told: Timestamp) {
         self.ends.remove(&id);
         let job = self.engine.state().job(id);
-        let done = job.job.work - job.remaining(told);
+        let done = job.done(told);
         let save = self.engine.predictor().restart(&job.job).save;
         if save > Seconds::ZERO {
             self.foresee(told + save, Happening::Saved { job: id, run, done });

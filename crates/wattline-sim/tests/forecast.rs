@@ -1,5 +1,5 @@
 //! A forecast made when nothing is left to come is what then happens: in a world without luck, with
-//! a predictor that knows it, under every policy but one.
+//! a predictor that knows it, under every policy.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -27,20 +27,13 @@ struct Draw {
     policy: &'static str,
 }
 
-/// Policies of which a forecast is what happens. The random search of `andreas` is left out: of
-/// runs with it some two in a hundred turn out otherwise than foreseen, by seconds to hours. Why
-/// is not known; with `+greedy`, and with every other policy, none did in 6,400 runs.
-fn foreseeable() -> Vec<&'static str> {
-    POLICIES.iter().copied().filter(|policy| !policy.starts_with("andreas+rounds")).collect()
-}
-
-fn draws(policies: Vec<&'static str>) -> impl Strategy<Value = Draw> {
+fn draws() -> impl Strategy<Value = Draw> {
     (
         (any::<u64>(), 1_u32..4, any::<bool>()),
         (3_u32..30, 1_usize..20, 0.5_f64..3.0),
         prop::sample::select(vec!["rigid", "moldable", "malleable", "adaptive"]),
         prop::option::of(0.6_f64..1.0),
-        prop::sample::select(policies),
+        prop::sample::select(POLICIES),
     )
         .prop_map(
             |((seed, nodes, second_kind), (jobs, last, load), elasticity, budget, policy)| {
@@ -111,7 +104,7 @@ proptest! {
     #![proptest_config(common::cases(200, 1))]
 
     #[test]
-    fn what_is_foreseen_at_the_last_submission_happens(draw in draws(foreseeable())) {
+    fn what_is_foreseen_at_the_last_submission_happens(draw in draws()) {
         let instance = drawn(&draw);
         let outcome = run(&instance, draw.policy);
         let last = instance.jobs.last().unwrap().submit;
@@ -122,7 +115,7 @@ proptest! {
 
     /// Looking ahead must not change what is looked at, also while something is learned.
     #[test]
-    fn a_forecast_changes_nothing(draw in draws(POLICIES.to_vec())) {
+    fn a_forecast_changes_nothing(draw in draws()) {
         let mut instance = drawn(&draw);
         instance.foresight = Foresight::Learned;
         let (with, without) = (run(&instance, draw.policy), common::run(&instance, draw.policy));

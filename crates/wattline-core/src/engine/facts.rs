@@ -243,7 +243,7 @@ impl Engine<'_> {
         job.limit_unsure = false;
         job.attempts = 0;
         // Progress so far was made at the old speed.
-        let done = job.job.work - job.remaining(now);
+        let done = job.done(now);
         if let Some(held) = &mut job.held {
             held.configuration.power_limit = limit;
         }

@@ -128,6 +128,14 @@ impl JobState {
         self.attempts
     }
 
+    /// What is believed to be done at `now`. A forecast must come to the very number that a backend
+    /// would report: a policy that chooses between plans of equal cost may choose by its last digit.
+    #[must_use]
+    pub fn done(&self, now: Timestamp) -> Work {
+        let done = self.progress.done + self.progress.rate * now.since(self.progress.as_of);
+        Work(done.0.min(self.job.work.0))
+    }
+
     /// What is believed to be left at `now`.
     #[must_use]
     pub fn remaining(&self, now: Timestamp) -> Work {
