@@ -45,6 +45,8 @@ pub enum Reason {
     LeastForAll,
     /// Waits although it could start: for company on its node, for better GPUs or a cheaper hour.
     BetterLater,
+    /// Waits, and has waited for too long: GPUs are kept for it as they become free.
+    NextInLine,
     /// Was moved, so that another finds room.
     MadeRoom,
     /// Runs with another number of GPUs than it asked for, so that all jobs together end soonest.
@@ -94,6 +96,7 @@ impl fmt::Display for Reason {
             Self::Postponed => write!(f, "waits: jobs under more pressure took its room"),
             Self::LeastForAll => write!(f, "costs least, for it and for those who wait"),
             Self::BetterLater => write!(f, "waits: starting later costs less"),
+            Self::NextInLine => write!(f, "waits: GPUs are kept for it as they become free"),
             Self::MostForItsEnergy => write!(f, "saves most of its time for the energy"),
             Self::MadeRoom => write!(f, "moved to make room for another"),
             Self::LeastGpuTime => write!(f, "GPUs chosen so that all jobs together end soonest"),

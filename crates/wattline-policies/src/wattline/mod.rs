@@ -10,6 +10,7 @@ mod energy;
 mod model;
 mod nodes;
 mod objective;
+mod owed;
 mod prices;
 mod rollout;
 mod rule;

@@ -2,6 +2,7 @@
 
 use super::nodes::{NO_CLASS, Nodes, Spot};
 use super::objective::{Goal, Objective};
+use super::owed::Owed;
 use super::prices::PriceCurve;
 use super::ways::{Way, Ways};
 use std::ops::Range;
@@ -47,8 +48,21 @@ pub(super) struct Item {
     pub(super) stays: bool,
     /// It has waited for so long that it goes first.
     pub(super) overdue: bool,
+    /// For how many seconds it is overdue; negative before.
+    pub(super) over: f64,
+    /// Where it goes, because it was overdue first.
+    pub(super) granted: Option<Slot>,
+    /// It leaves its GPUs for a job that is overdue.
+    pub(super) leaves: bool,
     /// Seconds since it was submitted.
     pub(super) age: f64,
+}
+
+impl Item {
+    /// Where it is before anything is decided about it.
+    pub(super) fn at_first(&self) -> Option<Slot> {
+        self.granted.clone().or_else(|| self.now.clone().filter(|_| !self.leaves))
+    }
 }
 
 /// A job on some GPUs in some way.
@@ -118,6 +132,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) empty: Nodes,
     pub(super) budget: f64,
     pub(super) prices: PriceCurve,
+    /// To those who have waited too long.
+    pub(super) owed: Owed,
 }
 
 impl<'v, 'a> Problem<'v, 'a> {
@@ -158,8 +174,10 @@ impl<'v, 'a> Problem<'v, 'a> {
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
             prices,
+            owed: Owed::default(),
         };
         problem.add_items(objective);
+        problem.serve_overdue();
         problem.weigh_types();
         problem.usual = (0..problem.items.len()).map(|at| problem.frugal_time(at)).collect();
         problem.sum_up();
@@ -243,6 +261,9 @@ impl<'v, 'a> Problem<'v, 'a> {
                 pinned: job.is_pinned() || (now.is_some() && !runs),
                 stays: !job.job.preemptible,
                 overdue: false,
+                over: 0.0,
+                granted: None,
+                leaves: false,
                 age,
                 now,
             });
@@ -252,7 +273,8 @@ impl<'v, 'a> Problem<'v, 'a> {
             let usual = self.ways_of(at).next().map_or(0.0, |(_, way)| self.usual_watts(way));
             let upkeep = self.prices.watt(0.0, 1.0) * usual;
             let item = &mut self.items[at];
-            item.overdue = item.age > objective.patience(fastest);
+            item.over = item.age - objective.patience(fastest);
+            item.overdue = item.over >= 0.0;
             // Who may be late for nothing is not left waiting for ever all the same.
             if item.weight <= 0.0 || item.due == f64::INFINITY {
                 (item.weight, item.due) = (IDLY * upkeep, -item.age);
@@ -281,10 +303,10 @@ impl<'v, 'a> Problem<'v, 'a> {
         &self.ways[at as usize]
     }
 
-    /// The job's shortest time to its end.
-    pub(super) fn fastest(&self, item: usize) -> f64 {
+    /// The job's shortest time from its start to its end.
+    fn fastest(&self, item: usize) -> f64 {
         let rate = self.ways_of(item).map(|(_, way)| way.rate).fold(0.0, f64::max);
-        self.items[item].work / rate
+        self.view.state.job(self.items[item].id).job.work.0 / rate
     }
 
     fn frugal_time(&self, item: usize) -> f64 {

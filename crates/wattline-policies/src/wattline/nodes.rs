@@ -92,6 +92,11 @@ impl Nodes {
         self.free[node as usize]
     }
 
+    /// Whether all these GPUs are free.
+    pub(super) fn has_room(&self, spot: &Spot) -> bool {
+        spot.iter().all(|(node, gpus)| self.free(*node) >= *gpus)
+    }
+
     /// Nodes of a class with so many free.
     pub(super) fn with_free(&self, class: u16, free: u8) -> &[u32] {
         &self.buckets[self.bucket(class, free)]

@@ -24,8 +24,8 @@ pub(super) struct Objective {
     pub(super) goal: Goal,
 }
 
-/// No job waits for longer than this many times its shortest run time, but at least `LEAST` and at
-/// most `MOST` seconds, before it goes first.
+/// A job that has been there for this many times its shortest run time, but at least `LEAST` and at
+/// most `MOST` seconds, is overdue: it goes first, and GPUs are kept for it (`owed.rs`).
 const PATIENCE: f64 = 20.0;
 const LEAST: f64 = 12.0 * 3600.0;
 const MOST: f64 = 7.0 * 24.0 * 3600.0;
@@ -53,7 +53,7 @@ impl Objective {
         self.goal != Goal::Jct || view.budget.is_some()
     }
 
-    /// After how many seconds a job with that shortest time goes first.
+    /// After how many seconds a job with that shortest run time is overdue.
     pub(super) fn patience(&self, fastest: f64) -> f64 {
         (PATIENCE * fastest).clamp(LEAST, MOST)
     }

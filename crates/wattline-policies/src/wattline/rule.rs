@@ -132,7 +132,7 @@ impl Problem<'_, '_> {
                     let watts = class.billed[after] - class.billed[busy] + class.pue * own;
                     let wake = if busy == 0 { class.wake } else { 0.0 };
                     let rise = nodes.rise(&self.classes, *node, gpus, way.limit);
-                    if nodes.committed + rise > self.budget {
+                    if nodes.committed + rise > self.budget - self.owed.watts {
                         continue;
                     }
                     // A node that must be woken is taken only where none is up.
@@ -198,7 +198,7 @@ impl Problem<'_, '_> {
             })?;
             take(&mut spot, node, c, gpus);
         }
-        let fits = nodes.committed + committed <= self.budget;
+        let fits = nodes.committed + committed <= self.budget - self.owed.watts;
         spot.sort_unstable();
         fits.then_some((spot, watts, wake))
     }
@@ -294,7 +294,7 @@ impl Problem<'_, '_> {
             }
             moment.value[*at as usize] = urgency.value;
             // Equal ones, such as those that cost nothing, in the order they came.
-            let first = if item.overdue { 1e18 + item.age } else { 0.0 };
+            let first = if item.overdue { 1e15 + item.over } else { 0.0 };
             let rate = urgency.pressing / (urgency.time * urgency.gpus).max(1e-9);
             keys.push((first + rate + item.age * 1e-24, *at));
         }

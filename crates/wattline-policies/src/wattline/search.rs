@@ -4,7 +4,7 @@
 //! a job is moved only where that pays for itself.
 
 use super::complete;
-use super::model::{Problem, Slot};
+use super::model::{Item, Problem, Slot};
 use super::nodes::Nodes;
 use super::rollout::{Draft, Line, Roller};
 use super::rule::{Moment, Rule};
@@ -42,6 +42,9 @@ fn rules(problem: &Problem<'_, '_>) -> &'static [Rule] {
 
 /// What a job loses by a restart counts so many times more: predictions are not that good.
 const RESTARTS: f64 = 2.5;
+
+/// No draft is as dear as a broken promise.
+const PROMISE: f64 = 1e15;
 
 /// A draft and what it comes to.
 #[derive(Clone, Debug)]
@@ -144,7 +147,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     /// What the draft's restarts must gain beyond what they cost.
     fn restarts(&self, draft: &Draft) -> f64 {
         let problem = self.problem;
-        let mut sum = 0.0;
+        let mut sum = PROMISE * problem.broken_promises(draft) as f64;
         for (at, (item, slot)) in problem.items.iter().zip(draft).enumerate() {
             let Some(now) = item.now.as_ref().filter(|_| item.runs) else { continue };
             if !slot.as_ref().is_some_and(|slot| problem.stays(at, slot)) {
@@ -160,7 +163,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
 
     /// Everybody stays, and whoever waits fills what is free.
     fn keep(&mut self) -> Draft {
-        let mut draft: Draft = self.problem.items.iter().map(|item| item.now.clone()).collect();
+        let mut draft: Draft = self.problem.items.iter().map(Item::at_first).collect();
         let mut nodes = self.problem.filled(&draft);
         self.fill(&mut draft, &mut nodes, None);
         draft
@@ -170,7 +173,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
     fn anew(&mut self) -> Draft {
         let problem = self.problem;
         let mut draft: Draft =
-            problem.items.iter().map(|item| item.now.clone().filter(|_| item.pinned)).collect();
+            problem.items.iter().map(|item| item.at_first().filter(|_| item.pinned)).collect();
         let mut nodes = self.problem.filled(&draft);
         self.moment.ahead.iter_mut().for_each(|a| *a = 0.0);
         let mut chosen: Vec<(u32, u32)> = Vec::new();
@@ -192,7 +195,9 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         let mut others = Vec::new();
         for (at, way) in chosen {
             let now = problem.items[at as usize].now.as_ref();
-            match now.filter(|now| problem.same_but_limit(now.way, way)) {
+            let stays =
+                |now: &&Slot| problem.same_but_limit(now.way, way) && nodes.has_room(&now.spot);
+            match now.filter(stays) {
                 Some(now) => {
                     let limit = problem.way(way).limit;
                     nodes.take(&problem.classes, &now.spot, limit);
@@ -221,9 +226,7 @@ impl<'p, 'v, 'a> Search<'p, 'v, 'a> {
         let problem = self.problem;
         let item = &problem.items[at];
         let offer = problem.offer(at, nodes, &self.moment);
-        let stay = item.now.as_ref().filter(|now| {
-            item.runs && now.spot.iter().all(|(node, gpus)| nodes.free(*node) >= *gpus)
-        });
+        let stay = item.now.as_ref().filter(|now| item.runs && nodes.has_room(&now.spot));
         if let Some(now) = stay {
             let way = problem.way(now.way);
             let cost = problem.ideal(item, way, &self.moment, 0.0);

@@ -96,6 +96,12 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
                 (Decision::Run(new), reason)
             }
             None if job.planned.is_some() => (Decision::Wait, Reason::Postponed),
+            None if problem.owed.kept_for == Some(at) => {
+                if job.reason == Reason::NextInLine {
+                    continue;
+                }
+                (Decision::Wait, Reason::NextInLine)
+            }
             None if job.reason == Reason::Arrived => {
                 let room = problem.ways_of(at).any(|(_, way)| problem.place(&nodes, way).is_some());
                 (Decision::Wait, if room { Reason::BetterLater } else { Reason::NoRoom })
@@ -118,10 +124,14 @@ fn look_again(problem: &Problem<'_, '_>, solution: &Solution, nodes: &Nodes, pla
             && problem.ways_of(at).any(|(_, way)| problem.place(nodes, way).is_some())
     };
     let ages = problem.items.iter().enumerate().filter(|(at, _)| could_start(*at));
-    let Some(age) = ages.map(|(_, item)| item.age).reduce(f64::min) else { return };
-    let soon = view.now + Seconds::new((0.1 * age).max(60.0));
-    let at = view.prices.next_change(view.now).map_or(soon, |change| change.min(soon));
-    plan.revisit = Some(plan.revisit.map_or(at, |t| t.min(at)));
+    let soon = ages.map(|(_, item)| item.age).reduce(f64::min).map(|age| {
+        let soon = view.now + Seconds::new((0.1 * age).max(60.0));
+        view.prices.next_change(view.now).map_or(soon, |change| change.min(soon))
+    });
+    // Whoever is next in line is served at the next plan, also if nothing happens until then.
+    let line = problem.owed.line_behind.then_some(view.now + BRIEFLY);
+    let next = problem.owed.next.map(|left| view.now + Seconds::new(left.max(0.0) + 1.0));
+    plan.revisit = [plan.revisit, soon, line, next].into_iter().flatten().min();
 }
 
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.
