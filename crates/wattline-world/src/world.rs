@@ -2,7 +2,11 @@
 //!
 //! Like the engine it is a state machine without input or output: [`World::apply`] takes an
 //! action, [`World::poll_event`] gives what has happened by a time, [`World::next_event`] says
-//! when to ask again. It knows the physics and nothing of policies or predictors.
+//! when to ask again. It knows the physics and nothing of policies or predictors. What it draws
+//! while it does so is told in `draw.rs`, how far a job comes in `run.rs`.
+
+mod draw;
+mod run;
 
 use crate::faults::{Faults, Stragglers};
 use crate::meter::{Meter, PowerSplit};
@@ -11,17 +15,18 @@ use crate::physics::Physics;
 use crate::queue::EventQueue;
 use crate::room::Room;
 use rand_distr::Distribution;
+use run::{Run, WorldJob};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::calendar::Calendar;
-use wattline_core::cluster::{Cluster, NodeDraw};
+use wattline_core::cluster::Cluster;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::{Job, Work, WorkRate};
 use wattline_core::placement::Placement;
-use wattline_core::power::{self, NodePower, Part};
+use wattline_core::power::{NodePower, Part};
 use wattline_core::predictor::Measurement;
 use wattline_core::prices::{Bill, Prices};
 use wattline_core::units::{Joules, Seconds, Watts};
@@ -80,73 +85,6 @@ enum Happening {
     Asleep(NodeId, u32),
     Fails(NodeId),
     Repaired(NodeId),
-}
-
-struct WorldJob {
-    job: Arc<Job>,
-    /// Safe in a checkpoint.
-    done: Work,
-    run: Option<Box<Run>>,
-    /// Things to come that were foreseen in an earlier epoch no longer happen.
-    epoch: u32,
-    starts: u32,
-    energy: Joules,
-    bill: Bill,
-}
-
-impl WorldJob {
-    /// Books what the job has drawn since its part of the power last changed.
-    fn settle(&mut self, now: Timestamp, prices: &Prices) {
-        let Some(run) = &mut self.run else { return };
-        self.energy += run.power.drawn * now.since(run.power_since);
-        self.bill += prices.bill(run.power.billed, run.power_since, now);
-        run.power_since = now;
-    }
-}
-
-/// A run of a job, with constant speed since `since`.
-struct Run {
-    /// The start it began with.
-    action: ActionId,
-    placement: Placement,
-    started: Timestamp,
-    /// Work at `since`.
-    done: Work,
-    since: Timestamp,
-    rate: WorkRate,
-    /// What this run's luck and its nodes do to its speed.
-    luck: f64,
-    per_gpu: Watts,
-    /// What a sample is worth at its batch.
-    worth: f64,
-    /// How long it took to get going again, until somebody is told.
-    load: Option<Seconds>,
-    /// Its part of the meter's reading, and since when.
-    power: Part,
-    power_since: Timestamp,
-    measured: (Timestamp, Work),
-    /// What the job saved by itself, and when it does so next.
-    safe: Work,
-    next_save: Timestamp,
-    saving: bool,
-}
-
-impl Run {
-    /// Books the saves the job has made by itself since its speed last changed.
-    fn save_by_itself(&mut self, now: Timestamp, all: Work, every: Option<Seconds>) {
-        let Some(every) = every else { return };
-        if self.next_save <= now {
-            let whole = (now.since(self.next_save) / every).floor();
-            let last = self.next_save + every * whole;
-            self.safe = self.done_at(last, all);
-            self.next_save = last + every;
-        }
-    }
-
-    fn done_at(&self, now: Timestamp, all: Work) -> Work {
-        let done = self.done + self.rate * now.since(self.since);
-        Work(done.0.min(all.0))
-    }
 }
 
 struct WorldNode {
@@ -618,89 +556,6 @@ impl World {
         self.events.push_back(Event::NodeLost(id));
         if let Some(faults) = self.config.faults {
             self.to_come.push(now + faults.repair, Happening::Repaired(id));
-        }
-    }
-
-    /// Brings the power of a job's nodes, and the job's own part of it, up to date.
-    fn draw_job(&mut self, now: Timestamp, id: JobId, placement: &Placement) {
-        for share in placement.allocation.shares() {
-            self.draw(now, share.node);
-        }
-        self.attribute(now, id);
-    }
-
-    /// Brings a node's power up to date.
-    fn draw(&mut self, now: Timestamp, id: NodeId) {
-        let split = self.split(id);
-        let node = &mut self.nodes[id.index()];
-        let old = std::mem::replace(&mut node.split, split);
-        self.meter.change(now, &old, &split);
-        let busy = (node.power == NodePower::Up).then_some(node.busy);
-        self.room.change(&self.cluster, now, id, busy);
-        // Where the node's power is not a sum over its GPUs, a neighbour changes everyone's part.
-        if let NodeDraw::ByBusyGpus(_) = &self.cluster.node(id).draw {
-            for at in 0..self.nodes[id.index()].residents.len() {
-                let job = self.nodes[id.index()].residents[at].0;
-                self.attribute(now, job);
-            }
-        }
-    }
-
-    fn split(&self, id: NodeId) -> PowerSplit {
-        let node = self.cluster.node(id);
-        let state = &self.nodes[id.index()];
-        let idle_gpu = self.cluster.gpu_type(node.gpu_type).idle;
-        let mut split = PowerSplit::default();
-        let mut pue = self.pue;
-        match (state.power, &node.draw) {
-            (NodePower::Down, _) => {}
-            (NodePower::Asleep, _) => split.sleep = node.sleep,
-            (NodePower::Booting, _) => split.boot = node.boot,
-            (power, NodeDraw::Additive { base }) => {
-                let idle = idle_gpu * f64::from(u32::from(node.gpus) - state.busy);
-                if power == NodePower::FallingAsleep {
-                    split.boot = *base + idle;
-                } else {
-                    split.base = *base;
-                    split.idle = idle;
-                    split.jobs = state
-                        .residents
-                        .iter()
-                        .filter_map(|(job, count)| {
-                            let run = self.jobs[job.index()].run.as_ref()?;
-                            Some(run.per_gpu * f64::from(*count))
-                        })
-                        .sum();
-                }
-            }
-            (_, NodeDraw::ByBusyGpus(table)) => {
-                let entry = table[state.busy as usize];
-                pue = entry.pue;
-                if state.busy > 0 {
-                    split.jobs = entry.watts;
-                } else {
-                    split.idle = entry.watts;
-                }
-            }
-        }
-        split.billed = split.drawn() * pue;
-        split
-    }
-
-    /// Settles a job's energy and recomputes its part of its nodes' power.
-    fn attribute(&mut self, now: Timestamp, id: JobId) {
-        let Some(run) = &self.jobs[id.index()].run else {
-            return;
-        };
-        let power = run.placement.allocation.shares().fold(Part::default(), |sum, share| {
-            let busy = self.nodes[share.node.index()].busy;
-            let node = self.cluster.node(share.node);
-            sum + power::part(node, busy, share.count(), run.per_gpu, self.pue)
-        });
-        let job = &mut self.jobs[id.index()];
-        job.settle(now, self.meter.prices());
-        if let Some(run) = &mut job.run {
-            run.power = power;
         }
     }
 }

@@ -1,0 +1,94 @@
+//! What the cluster draws: the power of nodes on the meter, and each job's part of it.
+
+use super::World;
+use crate::meter::PowerSplit;
+use wattline_core::Timestamp;
+use wattline_core::cluster::NodeDraw;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::placement::Placement;
+use wattline_core::power::{self, NodePower, Part};
+
+impl World {
+    /// Brings the power of a job's nodes, and the job's own part of it, up to date.
+    pub(super) fn draw_job(&mut self, now: Timestamp, id: JobId, placement: &Placement) {
+        for share in placement.allocation.shares() {
+            self.draw(now, share.node);
+        }
+        self.attribute(now, id);
+    }
+
+    /// Brings a node's power up to date.
+    pub(super) fn draw(&mut self, now: Timestamp, id: NodeId) {
+        let split = self.split(id);
+        let node = &mut self.nodes[id.index()];
+        let old = std::mem::replace(&mut node.split, split);
+        self.meter.change(now, &old, &split);
+        let busy = (node.power == NodePower::Up).then_some(node.busy);
+        self.room.change(&self.cluster, now, id, busy);
+        // Where the node's power is not a sum over its GPUs, a neighbour changes everyone's part.
+        if let NodeDraw::ByBusyGpus(_) = &self.cluster.node(id).draw {
+            for at in 0..self.nodes[id.index()].residents.len() {
+                let job = self.nodes[id.index()].residents[at].0;
+                self.attribute(now, job);
+            }
+        }
+    }
+
+    fn split(&self, id: NodeId) -> PowerSplit {
+        let node = self.cluster.node(id);
+        let state = &self.nodes[id.index()];
+        let idle_gpu = self.cluster.gpu_type(node.gpu_type).idle;
+        let mut split = PowerSplit::default();
+        let mut pue = self.pue;
+        match (state.power, &node.draw) {
+            (NodePower::Down, _) => {}
+            (NodePower::Asleep, _) => split.sleep = node.sleep,
+            (NodePower::Booting, _) => split.boot = node.boot,
+            (power, NodeDraw::Additive { base }) => {
+                let idle = idle_gpu * f64::from(u32::from(node.gpus) - state.busy);
+                if power == NodePower::FallingAsleep {
+                    split.boot = *base + idle;
+                } else {
+                    split.base = *base;
+                    split.idle = idle;
+                    split.jobs = state
+                        .residents
+                        .iter()
+                        .filter_map(|(job, count)| {
+                            let run = self.jobs[job.index()].run.as_ref()?;
+                            Some(run.per_gpu * f64::from(*count))
+                        })
+                        .sum();
+                }
+            }
+            (_, NodeDraw::ByBusyGpus(table)) => {
+                let entry = table[state.busy as usize];
+                pue = entry.pue;
+                if state.busy > 0 {
+                    split.jobs = entry.watts;
+                } else {
+                    split.idle = entry.watts;
+                }
+            }
+        }
+        split.billed = split.drawn() * pue;
+        split
+    }
+
+    /// Settles a job's energy and recomputes its part of its nodes' power.
+    fn attribute(&mut self, now: Timestamp, id: JobId) {
+        let Some(run) = &self.jobs[id.index()].run else {
+            return;
+        };
+        let power = run.placement.allocation.shares().fold(Part::default(), |sum, share| {
+            let busy = self.nodes[share.node.index()].busy;
+            let node = self.cluster.node(share.node);
+            sum + power::part(node, busy, share.count(), run.per_gpu, self.pue)
+        });
+        let job = &mut self.jobs[id.index()];
+        job.settle(now, self.meter.prices());
+        if let Some(run) = &mut job.run {
+            run.power = power;
+        }
+    }
+}
