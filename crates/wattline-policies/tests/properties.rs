@@ -99,6 +99,19 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(cases(256, 10))]
+
+    /// What holds of `wattline` instead: nobody is sent to and fro before it has got anywhere.
+    #[test]
+    fn planning_again_at_the_same_instant_leaves_those_on_their_way_alone(scenario in scenario(ANYTHING)) {
+        for spec in SPECS.into_iter().filter(|spec| spec.starts_with("wattline")) {
+            run(&scenario, spec, Watch { on_the_way: true, ..Watch::default() })
+                .map_err(TestCaseError::fail)?;
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(cases(256, 7))]
 
     #[test]

@@ -242,7 +242,10 @@ impl<'v, 'a> Problem<'v, 'a> {
             let (weight, due) = objective.lateness(view, job);
             let restart = view.predictor.restart(&job.job);
             let runs = match (&job.held, &job.planned) {
-                (Some(held), Some(planned)) => held.same_but_limit(planned),
+                // One that starts or stops at present is on its way.
+                (Some(held), Some(planned)) if job.phase == Phase::Running => {
+                    held.same_but_limit(planned)
+                }
                 _ => false,
             };
             let load = job.load_time(view.predictor).get();

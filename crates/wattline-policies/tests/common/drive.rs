@@ -16,7 +16,7 @@ use wattline_core::plan::{JobChange, NodeChange, Plan};
 use wattline_core::policy::{Changes, ClusterView, Policy};
 use wattline_core::power::NodePower;
 use wattline_core::prices::Prices;
-use wattline_core::state::{Phase, State, Target};
+use wattline_core::state::{JobState, Phase, State, Target};
 use wattline_core::units::Watts;
 use wattline_policies::policy;
 
@@ -36,6 +36,8 @@ pub(crate) struct Watch {
     pub(crate) scratch: bool,
     /// Planning again at the same instant changes nothing.
     pub(crate) idempotence: bool,
+    /// Planning again at the same instant leaves those alone who are on their way to GPUs.
+    pub(crate) on_the_way: bool,
     /// The budget is never exceeded from the moment it was first kept.
     pub(crate) never_exceeded: bool,
     /// Every event comes twice.
@@ -89,6 +91,7 @@ impl Policy for BothWays {
 /// An engine, its backend and what is still to come.
 pub(crate) struct Drive<'a> {
     scenario: &'a Scenario,
+    spec: String,
     watch: Watch,
     pub(crate) engine: Engine<'static>,
     backend: Backend,
@@ -132,7 +135,7 @@ impl<'a> Drive<'a> {
             });
         }
         let mut config = scenario.config.clone();
-        if watch.idempotence {
+        if watch.idempotence || watch.on_the_way {
             // Within the debounce time there is no second plan.
             config.debounce = wattline_core::units::Seconds::ZERO;
         }
@@ -146,6 +149,7 @@ impl<'a> Drive<'a> {
         );
         Self {
             scenario,
+            spec: spec.into(),
             watch,
             engine,
             backend: Backend::new(
@@ -278,6 +282,9 @@ impl<'a> Drive<'a> {
                 self.step(Event::Clock)?;
             }
             self.plan_again()?;
+        }
+        if self.watch.on_the_way {
+            self.leave_on_the_way()?;
         }
         // What the actions of this instant led to at once.
         self.deliver()
@@ -451,6 +458,36 @@ impl<'a> Drive<'a> {
         }
         if actions != self.engine.stats().actions {
             return Err(format!("at {}: planning again led to an action", self.now));
+        }
+        Ok(())
+    }
+
+    /// Planning again at the same instant may move jobs that run, but none that is on its way to
+    /// GPUs, or starts or stops there. Tried on a copy: the run goes on as it would.
+    fn leave_on_the_way(&self) -> Result<(), String> {
+        let on_its_way = |job: &JobState| {
+            let settled = |planned: &Placement| {
+                let held = job.held.as_ref();
+                job.phase == Phase::Running && held.is_some_and(|held| held.same_but_limit(planned))
+            };
+            job.planned.clone().filter(|planned| !settled(planned))
+        };
+        let jobs = self.engine.state().unfinished_jobs().filter(|(_, job)| job.is_plannable());
+        let before: Vec<(JobId, Placement)> =
+            jobs.filter_map(|(id, job)| Some((id, on_its_way(job)?))).collect();
+        if before.is_empty() {
+            return Ok(());
+        }
+        let mut copy = self.engine.fork(policy(&self.spec).unwrap());
+        for event in [Event::BudgetSet(self.budget.clone()), Event::Clock] {
+            copy.handle(self.now, event).map_err(|error| error.to_string())?;
+        }
+        assert_eq!(copy.stats().plans, self.engine.stats().plans + 1, "there was no second plan");
+        for (id, old) in before {
+            let new = &copy.state().job(id).planned;
+            if new.as_ref() != Some(&old) {
+                return Err(format!("at {}: {id}: {old:?} becomes {new:?}", self.now));
+            }
         }
         Ok(())
     }
