@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// Policies, separated by commas; `wattline policies` lists them and their options
-    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
+    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias,wattline")]
     policies: Vec<String>,
     /// Forecast each job's end and cost when it is submitted, to compare with what happens: runs
     /// the engine forward once per submission, so the time grows with the length of the queue

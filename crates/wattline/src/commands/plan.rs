@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE.json", required_unless_present = "example")]
     view: Option<PathBuf>,
     /// The policy; `wattline policies` lists them and their options
-    #[arg(long, default_value = "edf")]
+    #[arg(long, default_value = "wattline")]
     policy: String,
     /// Do not run the engine forward to foresee ends and costs
     #[arg(long)]

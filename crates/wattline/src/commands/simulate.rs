@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// The policy; `wattline policies` lists them and their options
-    #[arg(long, default_value = "edf")]
+    #[arg(long, default_value = "wattline")]
     policy: String,
     /// Do not forecast each job's end and cost when it is submitted; forecasts run the engine
     /// forward once per submission, so their time grows with the length of the queue (with more

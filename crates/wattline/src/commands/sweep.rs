@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     values: Vec<String>,
     /// Policies, separated by commas, for example edf or 'tiresias+queues={}'
-    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias")]
+    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias,wattline")]
     policies: Vec<String>,
     /// What the table and the plot show; the JSON has everything
     #[arg(long, value_enum, default_value_t = Shown::Cost)]
