@@ -85,6 +85,7 @@ fn scenario(nodes: &[(u16, u8)], jobs: Vec<Job>, budget: Option<f64>) -> Scenari
 const EVERYTHING: Watch = Watch {
     scratch: true,
     idempotence: false,
+    on_the_way: false,
     never_exceeded: false,
     twice: false,
     liveness: true,

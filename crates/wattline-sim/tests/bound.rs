@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{POLICIES, instance, run, shared};
+use common::{POLICIES, PRICES, instance, run, shared};
 use proptest::prelude::*;
 use wattline_bound::Effort;
 use wattline_core::units::Seconds;
@@ -57,25 +57,13 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 fn scenario(draw: &Draw) -> String {
-    let second =
-        if draw.second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
-    let budget = draw
-        .budget
-        .map_or_else(String::new, |share| format!("[budget]\nshare_of_peak = {share}\n"));
+    let machines = common::machines(draw.nodes, draw.gpus, draw.second_kind);
+    let budget = common::budget(draw.budget);
     format!(
-        "name = \"drawn\"\nseed = {}\nforesight = \"{}\"\n[[nodes]]\ncount = {}\ngpu = \"h200\"\n\
-         gpus = {}\n{second}[jobs]\ncount = {}\nload = {}\nelasticity = \"{}\"\nrestart = \"{} s\"\n\
-         [[jobs.workloads]]\nname = \"resnet50\"\n{budget}\
-         [prices]\ncarbon = \"300 g/kWh\"\ncarbon_price = \"50 EUR/t\"\n\
-         [[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\nvalue = \"0.05 EUR/kWh\"\n",
-        draw.seed,
-        draw.foresight,
-        draw.nodes,
-        draw.gpus,
-        draw.jobs,
-        draw.load,
-        draw.elasticity,
-        draw.restart,
+        "name = \"drawn\"\nseed = {}\nforesight = \"{}\"\n{machines}\
+         [jobs]\ncount = {}\nload = {}\nelasticity = \"{}\"\nrestart = \"{} s\"\n\
+         [[jobs.workloads]]\nname = \"resnet50\"\n{budget}{PRICES}",
+        draw.seed, draw.foresight, draw.jobs, draw.load, draw.elasticity, draw.restart,
     )
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{POLICIES, instance};
+use common::{POLICIES, PRICES, instance};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -44,19 +44,14 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 fn drawn(draw: &Draw) -> Instance {
-    let second =
-        if draw.second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
-    let budget = draw
-        .budget
-        .map_or_else(String::new, |share| format!("[budget]\nshare_of_peak = {share}\n"));
+    let machines = common::machines(draw.nodes, 4, draw.second_kind);
+    let budget = common::budget(draw.budget);
     let mut instance = instance(&format!(
         "name = \"drawn\"\nseed = {}\nforesight = \"oracle\"\n\
-         [[nodes]]\ncount = {}\ngpu = \"h200\"\ngpus = 4\n{second}\
+         {machines}\
          [jobs]\ncount = {}\nload = {}\nelasticity = \"{}\"\n\
-         [[jobs.workloads]]\nname = \"resnet50\"\n[[jobs.workloads]]\nname = \"gpt2\"\n{budget}\
-         [prices]\ncarbon = \"300 g/kWh\"\ncarbon_price = \"50 EUR/t\"\n\
-         [[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\nvalue = \"0.05 EUR/kWh\"\n",
-        draw.seed, draw.nodes, draw.jobs, draw.load, draw.elasticity,
+         [[jobs.workloads]]\nname = \"resnet50\"\n[[jobs.workloads]]\nname = \"gpt2\"\n{budget}{PRICES}",
+        draw.seed, draw.jobs, draw.load, draw.elasticity,
     ));
     all_at_last(&mut instance, draw.last);
     instance

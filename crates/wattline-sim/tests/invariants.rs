@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{POLICIES, instance, run};
+use common::{POLICIES, PRICES, instance, run};
 use proptest::prelude::*;
 use wattline_core::job::Job;
 use wattline_core::placement::Configuration;
@@ -70,11 +70,8 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 fn scenario(draw: &Draw) -> String {
-    let second =
-        if draw.second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
-    let budget = draw
-        .budget
-        .map_or_else(String::new, |share| format!("[budget]\nshare_of_peak = {share}\n"));
+    let machines = common::machines(draw.nodes, draw.gpus, draw.second_kind);
+    let budget = common::budget(draw.budget);
     let world = if draw.faulty {
         "[world]\nnoise = 0.1\nstraggler_share = 0.3\nnode_mtbf = \"2 d\"\nnode_repair = \"30 min\"\n\
          checkpoint_every = \"10 min\"\naction_failures = 0.1\nmeasure_every = \"20 min\"\n"
@@ -82,19 +79,10 @@ fn scenario(draw: &Draw) -> String {
         ""
     };
     format!(
-        "name = \"drawn\"\nseed = {}\n[[nodes]]\ncount = {}\ngpu = \"h200\"\ngpus = {}\n{second}\
+        "name = \"drawn\"\nseed = {}\n{machines}\
          [jobs]\ncount = {}\nload = {}\nelasticity = \"{}\"\narrivals = {}\nrestart = \"{} s\"\n\
-         [[jobs.workloads]]\nname = \"resnet50\"\n{budget}\
-         [prices]\ncarbon = \"300 g/kWh\"\ncarbon_price = \"50 EUR/t\"\n\
-         [[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\nvalue = \"0.05 EUR/kWh\"\n{world}",
-        draw.seed,
-        draw.nodes,
-        draw.gpus,
-        draw.jobs,
-        draw.load,
-        draw.elasticity,
-        draw.arrivals,
-        draw.restart,
+         [[jobs.workloads]]\nname = \"resnet50\"\n{budget}{PRICES}{world}",
+        draw.seed, draw.jobs, draw.load, draw.elasticity, draw.arrivals, draw.restart,
     )
 }
 

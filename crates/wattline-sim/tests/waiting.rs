@@ -168,18 +168,15 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 fn drawn(draw: &Draw) -> Instance {
-    let second =
-        if draw.second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
-    let budget = draw
-        .budget
-        .map_or_else(String::new, |share| format!("[budget]\nshare_of_peak = {share}\n"));
+    let machines = common::machines(draw.nodes, draw.gpus, draw.second_kind);
+    let budget = common::budget(draw.budget);
     let mut instance = instance(&format!(
         "name = \"drawn\"\nseed = {}\nforesight = \"oracle\"\n\
-         [[nodes]]\ncount = {}\ngpu = \"h200\"\ngpus = {}\n{second}\
+         {machines}\
          [jobs]\ncount = {}\nload = {}\nelasticity = \"{}\"\nrestart = \"60 s\"\n\
          duration = {{ median = \"4 h\", sigma = 1.0, min = \"10 min\", max = \"1 d\" }}\n\
          [[jobs.workloads]]\nname = \"resnet50\"\n{budget}",
-        draw.seed, draw.nodes, draw.gpus, draw.jobs, draw.load, draw.elasticity,
+        draw.seed, draw.jobs, draw.load, draw.elasticity,
     ));
     for (at, job) in instance.jobs.iter_mut().enumerate() {
         Arc::make_mut(job).preemptible = at % draw.pinned != 0;

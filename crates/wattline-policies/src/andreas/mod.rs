@@ -25,7 +25,6 @@ use space::Space;
 use wattline_core::placement::Placement;
 use wattline_core::plan::{Decision, JobChange, Plan, Reason};
 use wattline_core::policy::{ClusterView, Policy};
-use wattline_core::power::Occupancy;
 use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 
@@ -83,7 +82,7 @@ impl Policy for Andreas {
         }
         let mut plan = Plan::unchanged(view.plan);
         say_jobs(&problem, &placements, &mut plan);
-        let held = held_with(&problem, &placements);
+        let held = problem.decides.held_with(view.state, &placements);
         say_nodes(view, &held, self.options.sleep_after, &mut plan);
         plan
     }
@@ -142,17 +141,4 @@ fn filled(problem: &Problem<'_, '_>, placements: &Placements) -> Space {
         }
     }
     space
-}
-
-/// What each node holds with all of that placed.
-fn held_with(problem: &Problem<'_, '_>, placements: &Placements) -> Vec<Occupancy> {
-    let ids = problem.view.state.cluster().node_ids();
-    let mut held: Vec<Occupancy> = ids.map(|id| problem.fixed(id)).collect();
-    for placement in placements.iter().flatten() {
-        for share in placement.allocation.shares() {
-            let node = &mut held[share.node.index()];
-            *node = node.with(share.count(), placement.configuration.power_limit);
-        }
-    }
-    held
 }

@@ -4,14 +4,12 @@
 //! Nothing here depends on where jobs are planned at present, nor on which nodes sleep, but for
 //! the order of nodes that are alike. So planning again at the same instant leads to the same plan.
 
-use crate::placing::{Choice, choices_after};
+use crate::placing::{Choice, Decided, alike, choices_after};
 use std::ops::Range;
 use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
-use wattline_core::placement::mask_of;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::state::Resident;
 use wattline_core::units::{Seconds, Watts};
 
 /// How much worse than running a postponed job's worst lateness counts.
@@ -55,8 +53,8 @@ pub(super) struct Class {
 pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
     pub(super) items: Vec<Item>,
-    /// By job: whether it is among the items. All others stay as they are.
-    decides: Vec<bool>,
+    /// The items. All others stay as they are.
+    pub(super) decides: Decided,
     pub(super) classes: Vec<Class>,
     /// By GPU type: which classes.
     pub(super) of_type: Vec<Range<usize>>,
@@ -77,7 +75,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut problem = Self {
             view,
             items: Vec::new(),
-            decides: vec![false; view.state.job_count()],
+            decides: Decided::nobody(view.state),
             classes: Vec::new(),
             of_type: Vec::new(),
             class_of: vec![None; view.state.cluster().nodes().len()],
@@ -88,7 +86,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         };
         problem.items = items(view);
         for item in &problem.items {
-            problem.decides[item.id.index()] = true;
+            problem.decides.add(item.id);
         }
         problem.all_postponed = problem.items.iter().map(|item| item.postponed).sum();
         problem.sort_nodes();
@@ -107,7 +105,10 @@ impl<'v, 'a> Problem<'v, 'a> {
                     continue;
                 }
                 let key = (cluster.node(id), self.fixed(id));
-                let at = keys.iter().position(|other| alike(*other, key)).unwrap_or(keys.len());
+                let at = keys
+                    .iter()
+                    .position(|other| alike(other.0, key.0) && other.1 == key.1)
+                    .unwrap_or(keys.len());
                 if at == keys.len() {
                     keys.push(key);
                     self.classes.push(class(view, id, key.1));
@@ -126,19 +127,12 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     /// What stays on a node whatever is planned.
     pub(super) fn fixed(&self, id: NodeId) -> Occupancy {
-        let none = Occupancy::default();
-        self.stays(id).fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
+        self.decides.fixed(self.view.state, id)
     }
 
     /// GPUs of a node that this plan decides about.
     pub(super) fn free_mask(&self, id: NodeId) -> u64 {
-        let all = mask_of(self.view.state.cluster().node(id).gpus);
-        self.stays(id).fold(all, |mask, resident| mask & !resident.mask)
-    }
-
-    fn stays(&self, id: NodeId) -> impl Iterator<Item = &Resident> {
-        let residents = self.view.state.node(id).planned.iter();
-        residents.filter(|resident| !self.decides[resident.job.index()])
+        self.decides.free_mask(self.view.state, id)
     }
 
     /// Jobs by falling pressure; among equals in the order in which they came.
@@ -188,12 +182,6 @@ fn items(view: &ClusterView<'_>) -> Vec<Item> {
 pub(super) fn committed_if(view: &ClusterView<'_>, id: NodeId, held: Occupancy) -> Watts {
     let power = if held.busy > 0 { NodePower::Booting } else { NodePower::Asleep };
     power::committed(view.state.cluster(), id, power, held)
-}
-
-fn alike(a: (&Node, Occupancy), b: (&Node, Occupancy)) -> bool {
-    let same_node = a.0.gpus == b.0.gpus && a.0.draw == b.0.draw;
-    let same_watts = a.0.sleep == b.0.sleep && a.0.boot == b.0.boot;
-    same_node && same_watts && a.1 == b.1
 }
 
 fn class(view: &ClusterView<'_>, id: NodeId, fixed: Occupancy) -> Class {

@@ -6,9 +6,12 @@
 
 mod buddy;
 mod defragment;
+mod gang;
 mod racks;
+#[cfg(test)]
+mod sample;
 mod space;
 
 pub(crate) use defragment::{Mover, make_room};
-pub(crate) use racks::fewest_racks;
+pub(crate) use gang::{Free, place_gang};
 pub(crate) use space::{Space, Where};

@@ -7,7 +7,7 @@ use wattline_core::ids::NodeId;
 /// Of these nodes, which are as good as each other, `count` on as few racks as possible; all of
 /// them if there are not more. A job that one rack can hold goes to the rack that it leaves fewest
 /// such nodes on; a larger one takes the racks with most of them.
-pub(crate) fn fewest_racks(cluster: &Cluster, nodes: &[NodeId], count: usize) -> Vec<NodeId> {
+pub(super) fn fewest_racks(cluster: &Cluster, nodes: &[NodeId], count: usize) -> Vec<NodeId> {
     if nodes.len() <= count {
         return nodes.to_vec();
     }
@@ -29,35 +29,8 @@ pub(crate) fn fewest_racks(cluster: &Cluster, nodes: &[NodeId], count: usize) ->
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::cluster;
     use super::*;
-    use wattline_core::cluster::{GpuType, Node, NodeDraw};
-    use wattline_core::ids::GpuTypeId;
-    use wattline_core::units::{Seconds, Watts};
-
-    fn cluster(racks: &[u32]) -> Cluster {
-        let card = GpuType {
-            name: "card".into(),
-            idle: Watts::new(10.0),
-            busy: Watts::new(100.0),
-            min_limit: Watts::new(50.0),
-            default_limit: Watts::new(100.0),
-            max_limit: Watts::new(100.0),
-            limit_step: Watts::new(10.0),
-            tflops: None,
-        };
-        let node = |rack: &u32| Node {
-            name: "node".into(),
-            gpu_type: GpuTypeId(0),
-            gpus: 8,
-            draw: NodeDraw::Additive { base: Watts::new(100.0) },
-            sleep: Watts::ZERO,
-            boot: Watts::new(100.0),
-            boot_time: Seconds::ZERO,
-            shutdown_time: Seconds::ZERO,
-            rack: *rack,
-        };
-        Cluster::new(vec![card], racks.iter().map(node).collect()).unwrap()
-    }
 
     fn racks_of(racks: &[u32], count: usize) -> Vec<u32> {
         let cluster = cluster(racks);

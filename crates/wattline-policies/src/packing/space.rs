@@ -1,7 +1,7 @@
 //! Free GPUs, indexed by the whole blocks that nodes have.
 
 use super::buddy;
-use super::racks::fewest_racks;
+use super::gang::{Free, place_gang};
 use std::collections::BTreeSet;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::NodeId;
@@ -14,6 +14,13 @@ pub(crate) enum Where {
     Ready,
     /// All, those that are up first.
     Anywhere,
+}
+
+impl Where {
+    /// How many groups of nodes that is: those that are up, then the others.
+    fn groups(self) -> usize {
+        1 + usize::from(self == Self::Anywhere)
+    }
 }
 
 /// Nodes with a whole block of some size, those with fewest free GPUs first.
@@ -105,34 +112,8 @@ impl<'c> Space<'c> {
         if self.count[shape.gpu_type.index()] < shape.gpus {
             return None;
         }
-        let largest = self.cluster.largest_node(shape.gpu_type);
-        if shape.gpus <= largest {
-            let share = self.part_of_a_node(shape, whither, &[])?;
-            return Some(Allocation::on(share.node, share.mask));
-        }
-        let mut left = shape.gpus;
-        let mut shares = Allocation::default().0;
-        for size in (1..=largest).rev() {
-            for group in 0..=usize::from(whither == Where::Anywhere) {
-                if left < size {
-                    continue;
-                }
-                let whole = self.whole_nodes(shape, size, group);
-                for node in fewest_racks(self.cluster, &whole, (left / size) as usize) {
-                    left -= size;
-                    shares.push(Share { node, mask: self.free[node.index()] });
-                }
-            }
-        }
-        // Not enough whole nodes: what is left does not fit on one more.
-        if left >= largest {
-            return None;
-        }
-        if left > 0 {
-            let rest = Shape { gpus: left, ..shape };
-            shares.push(self.part_of_a_node(rest, whither, &shares)?);
-        }
-        Some(Allocation::over(shares))
+        let groups = whither.groups();
+        place_gang(&Within { space: self, groups }, self.cluster, shape, groups)
     }
 
     /// Nodes of that size with nothing on them.
@@ -144,10 +125,9 @@ impl<'c> Space<'c> {
         free.map(|(_, node)| *node).filter(is_whole).collect()
     }
 
-    fn part_of_a_node(&self, shape: Shape, whither: Where, skip: &[Share]) -> Option<Share> {
+    fn part_of_a_node(&self, shape: Shape, groups: usize, skip: &[Share]) -> Option<Share> {
         let k = buddy::exponent(shape.gpus);
         let skipped = |node: NodeId| skip.iter().any(|share| share.node == node);
-        let groups = 1 + usize::from(whither == Where::Anywhere);
         for sets in &self.blocks[shape.gpu_type.index()][..groups] {
             let block = sets.iter().skip(k).flatten().find(|(_, node)| !skipped(*node));
             // No aligned block: some node that has enough, the fullest.
@@ -180,38 +160,30 @@ impl<'c> Space<'c> {
     }
 }
 
+/// The space as far as a job may go.
+struct Within<'s, 'c> {
+    space: &'s Space<'c>,
+    groups: usize,
+}
+
+impl Free for Within<'_, '_> {
+    fn whole_nodes(&self, shape: Shape, size: u32, group: usize) -> Vec<NodeId> {
+        self.space.whole_nodes(shape, size, group)
+    }
+    fn mask(&self, node: NodeId) -> u64 {
+        self.space.free(node)
+    }
+    fn part_of_a_node(&self, shape: Shape, skip: &[Share]) -> Option<Share> {
+        self.space.part_of_a_node(shape, self.groups, skip)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::sample::cluster;
     use super::super::{Mover, make_room};
     use super::*;
-    use wattline_core::cluster::{GpuType, Node, NodeDraw};
     use wattline_core::ids::GpuTypeId;
-    use wattline_core::units::{Seconds, Watts};
-
-    fn cluster(racks: &[u32]) -> Cluster {
-        let card = GpuType {
-            name: "card".into(),
-            idle: Watts::new(10.0),
-            busy: Watts::new(100.0),
-            min_limit: Watts::new(50.0),
-            default_limit: Watts::new(100.0),
-            max_limit: Watts::new(100.0),
-            limit_step: Watts::new(10.0),
-            tflops: None,
-        };
-        let node = |rack: &u32| Node {
-            name: "node".into(),
-            gpu_type: GpuTypeId(0),
-            gpus: 8,
-            draw: NodeDraw::Additive { base: Watts::new(100.0) },
-            sleep: Watts::ZERO,
-            boot: Watts::new(100.0),
-            boot_time: Seconds::ZERO,
-            shutdown_time: Seconds::ZERO,
-            rack: *rack,
-        };
-        Cluster::new(vec![card], racks.iter().map(node).collect()).unwrap()
-    }
 
     fn space<'c>(cluster: &'c Cluster, free: &[u64]) -> Space<'c> {
         let mut space = Space::new(cluster, vec![Some(true); free.len()]);

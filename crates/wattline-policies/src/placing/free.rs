@@ -2,7 +2,7 @@
 //! every node.
 
 use super::node_set::NodeSet;
-use crate::packing::fewest_racks;
+use crate::packing::{Free, place_gang};
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{GpuTypeId, NodeId};
 use wattline_core::placement::{Allocation, Share, mask_of};
@@ -169,41 +169,7 @@ impl FreeGpus {
     /// than any node takes whole nodes, of as few racks as possible, and the rest of it a part of
     /// one more.
     pub(crate) fn place(&self, cluster: &Cluster, shape: Shape) -> Option<Allocation> {
-        let t = shape.gpu_type.index();
-        let largest = cluster.largest_node(shape.gpu_type);
-        if shape.gpus <= largest {
-            let share = self.part_of_a_node(t, shape.gpus, &[])?;
-            return Some(Allocation::on(share.node, share.mask));
-        }
-        let mut left = shape.gpus;
-        let mut shares = Allocation::default().0;
-        for size in (1..=largest).rev() {
-            for by_free in [&self.awake[t], &self.asleep[t]] {
-                if left < size {
-                    break;
-                }
-                let whole: Vec<NodeId> = by_free.whole[size as usize].iter().collect();
-                for node in fewest_racks(cluster, &whole, (left / size) as usize) {
-                    left -= size;
-                    shares.push(Share { node, mask: self.masks[node.index()] });
-                }
-            }
-        }
-        // Not enough whole nodes: what is left does not fit on one more.
-        if left >= largest {
-            return None;
-        }
-        if left > 0 {
-            let share = self.part_of_a_node(t, left, &shares)?;
-            shares.push(share);
-        }
-        Some(Allocation::over(shares))
-    }
-
-    fn part_of_a_node(&self, t: usize, gpus: u32, skip: &[Share]) -> Option<Share> {
-        let node =
-            self.awake[t].best_fit(gpus, skip).or_else(|| self.asleep[t].best_fit(gpus, skip))?;
-        Some(self.part_of(node, gpus))
+        place_gang(self, cluster, shape, 2)
     }
 
     /// That many GPUs of that node.
@@ -231,6 +197,22 @@ impl FreeGpus {
     /// A node goes to sleep.
     pub(crate) fn sleep(&mut self, node: NodeId) {
         self.set(node, Group::Asleep, self.masks[node.index()]);
+    }
+}
+
+impl Free for FreeGpus {
+    fn whole_nodes(&self, shape: Shape, size: u32, group: usize) -> Vec<NodeId> {
+        let groups = [&self.awake, &self.asleep];
+        groups[group][shape.gpu_type.index()].whole[size as usize].iter().collect()
+    }
+    fn mask(&self, node: NodeId) -> u64 {
+        self.masks[node.index()]
+    }
+    fn part_of_a_node(&self, shape: Shape, skip: &[Share]) -> Option<Share> {
+        let t = shape.gpu_type.index();
+        let asleep = || self.asleep[t].best_fit(shape.gpus, skip);
+        let node = self.awake[t].best_fit(shape.gpus, skip).or_else(asleep)?;
+        Some(self.part_of(node, shape.gpus))
     }
 }
 

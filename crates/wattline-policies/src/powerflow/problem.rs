@@ -2,12 +2,12 @@
 
 use super::PowerflowOptions;
 use super::kinds::{self, Key, Kind, Point, Rung};
+use crate::placing::Decided;
 use std::collections::BTreeMap;
 use wattline_core::ids::{JobId, NodeId};
-use wattline_core::placement::{Placement, mask_of};
+use wattline_core::placement::Placement;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::{self, NodePower, Occupancy};
-use wattline_core::state::Resident;
 use wattline_core::units::Watts;
 
 /// Who runs where; by item.
@@ -58,8 +58,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) options: PowerflowOptions,
     pub(super) items: Vec<Item>,
     kinds: Vec<Kind>,
-    /// By job: whether it is among the items. All others stay as they are.
-    decides: Vec<bool>,
+    /// The items. All others stay as they are.
+    decides: Decided,
     pub(super) budget: f64,
 }
 
@@ -70,7 +70,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             options,
             items: Vec::new(),
             kinds: Vec::new(),
-            decides: vec![false; view.state.job_count()],
+            decides: Decided::nobody(view.state),
             budget: view.budget.map_or(f64::INFINITY, Watts::get),
         };
         let mut known: BTreeMap<Key, Option<usize>> = BTreeMap::new();
@@ -92,7 +92,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             let Some(kind) = kind else { continue };
             let cost = view.predictor.restart(&job.job);
             let started = job.first_start.is_some();
-            problem.decides[id.index()] = true;
+            problem.decides.add(id);
             problem.items.push(Item {
                 id,
                 kind,
@@ -196,32 +196,17 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     /// What stays on a node whatever is planned.
     pub(super) fn fixed(&self, id: NodeId) -> Occupancy {
-        let none = Occupancy::default();
-        self.stays(id).fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
+        self.decides.fixed(self.view.state, id)
     }
 
     /// GPUs of a node that this plan decides about.
     pub(super) fn free_mask(&self, id: NodeId) -> u64 {
-        let all = mask_of(self.view.state.cluster().node(id).gpus);
-        self.stays(id).fold(all, |mask, resident| mask & !resident.mask)
-    }
-
-    fn stays(&self, id: NodeId) -> impl Iterator<Item = &Resident> {
-        let residents = self.view.state.node(id).planned.iter();
-        residents.filter(|resident| !self.decides[resident.job.index()])
+        self.decides.free_mask(self.view.state, id)
     }
 
     /// What a node holds in a plan, whatever this plan is.
     pub(super) fn held(&self, placements: &Placements) -> Vec<Occupancy> {
-        let ids = self.view.state.cluster().node_ids();
-        let mut held: Vec<Occupancy> = ids.map(|id| self.fixed(id)).collect();
-        for placement in placements.iter().flatten() {
-            for share in placement.allocation.shares() {
-                let node = &mut held[share.node.index()];
-                *node = node.with(share.count(), placement.configuration.power_limit);
-            }
-        }
-        held
+        self.decides.held_with(self.view.state, placements)
     }
 
     /// Committed power of a node that holds this: asleep if that is nothing, and otherwise as if

@@ -5,6 +5,7 @@ use super::objective::{Goal, Objective};
 use super::owed::Owed;
 use super::prices::PriceCurve;
 use super::ways::{Way, Ways};
+use crate::placing::alike;
 use std::ops::Range;
 use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
@@ -366,7 +367,10 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
         let node = cluster.node(id);
         let awake = state.power == NodePower::Up;
         // Sites have few kinds of nodes, and nodes of a kind stand together.
-        let found = known.iter().rposition(|(other, up)| alike(other, node) && *up == awake);
+        let found = known.iter().rposition(|(other, up)| {
+            let same_boot = other.boot_time == node.boot_time;
+            *up == awake && alike(other, node) && other.gpu_type == node.gpu_type && same_boot
+        });
         let at = found.unwrap_or_else(|| {
             known.push((node, awake));
             classes.push(class(view, id, awake));
@@ -375,15 +379,6 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
         class_of.push(at as u16);
     }
     (classes, class_of)
-}
-
-fn alike(a: &Node, b: &Node) -> bool {
-    a.gpu_type == b.gpu_type
-        && a.gpus == b.gpus
-        && a.draw == b.draw
-        && a.sleep == b.sleep
-        && a.boot == b.boot
-        && a.boot_time == b.boot_time
 }
 
 fn class(view: &ClusterView<'_>, id: NodeId, awake: bool) -> Class {

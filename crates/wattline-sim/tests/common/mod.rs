@@ -20,6 +20,25 @@ pub(crate) fn instance(toml: &str) -> Instance {
     scenario.instance("test", None).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The machines of a scenario: nodes of one kind, and two more of another.
+#[allow(dead_code, reason = "not every test draws machines")]
+pub(crate) fn machines(nodes: u32, gpus: u8, second_kind: bool) -> String {
+    let second = if second_kind { "[[nodes]]\ncount = 2\ngpu = \"v100\"\ngpus = 4\n" } else { "" };
+    format!("[[nodes]]\ncount = {nodes}\ngpu = \"h200\"\ngpus = {gpus}\n{second}")
+}
+
+/// The budget of a scenario, if it has one.
+#[allow(dead_code, reason = "not every test draws budgets")]
+pub(crate) fn budget(share_of_peak: Option<f64>) -> String {
+    let share = share_of_peak.map(|share| format!("[budget]\nshare_of_peak = {share}\n"));
+    share.unwrap_or_default()
+}
+
+/// Prices of a scenario: cheap nights, and carbon.
+#[allow(dead_code, reason = "not every test has such prices")]
+pub(crate) const PRICES: &str = "[prices]\ncarbon = \"300 g/kWh\"\ncarbon_price = \"50 EUR/t\"\n\
+    [[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\nvalue = \"0.05 EUR/kWh\"\n";
+
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as
 /// a file of seeds.
 #[allow(dead_code, reason = "not every test draws cases")]
