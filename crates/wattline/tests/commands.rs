@@ -233,7 +233,7 @@ fn compare_says_how_good_predictions_were() {
 /// Forecasts are on in `simulate`, beside what jobs came to cost.
 #[test]
 fn simulate_forecasts_every_job() {
-    let value = json(&["simulate", "--scenario", "learning", "--json"]);
+    let value = json(&["simulate", "--scenario", "learning", "--policy", "edf", "--json"]);
     let jobs = value["jobs"].as_array().unwrap();
     let sum = |field: &str| -> f64 { jobs.iter().map(|j| j[field].as_f64().unwrap()).sum() };
     let near = |a: f64, field: &str| {
@@ -248,7 +248,9 @@ fn simulate_forecasts_every_job() {
         assert!(low.as_f64().unwrap() <= told && told <= high.as_f64().unwrap(), "{job}");
         assert!(job["last_run_kwh"].as_f64().unwrap() > 0.0, "{job}");
     }
+    // The policy unless another is named.
     let value = json(&["simulate", "--scenario", "learning", "--no-forecast", "--json"]);
+    assert_eq!(value["result"]["policy"], "wattline");
     assert!(value["jobs"][0]["forecast_end_s"].is_null());
 }
 
