@@ -96,15 +96,22 @@ impl Space {
         let largest = problem.view.state.cluster().largest_node(shape.gpu_type);
         let kinds = problem.of_type[shape.gpu_type.index()].clone();
         let watts_left = budget - self.committed;
-        let fits = |part: &Part| rise(&problem.classes[part.class], *part) <= watts_left;
-        let part = |gpus: u32, watts: &dyn Fn(&Part) -> bool| {
-            (gpus..=largest)
-                .flat_map(|free| kinds.clone().map(move |class| Part { class, free, gpus }))
-                .filter(|part| part.free <= problem.classes[part.class].gpus)
-                .find(|part| self.has(part.class, part.free) && watts(part))
-        };
         if shape.gpus <= largest {
-            return part(shape.gpus, &fits).map(Fit::One);
+            // Plain loops: this is where the time goes, and chains of iterators are not always
+            // made one.
+            for free in shape.gpus..=largest {
+                for class in kinds.clone() {
+                    let part = Part { class, free, gpus: shape.gpus };
+                    let known = &problem.classes[class];
+                    if free <= known.gpus
+                        && self.has(class, free)
+                        && rise(known, part) <= watts_left
+                    {
+                        return Some(Fit::One(part));
+                    }
+                }
+            }
+            return None;
         }
         let mut left = shape.gpus;
         let mut parts = Vec::new();
