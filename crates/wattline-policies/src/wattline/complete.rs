@@ -5,14 +5,13 @@
 //! schedules comes close to the best one there is; with many jobs it would not, and what a line
 //! over pools says is then as good.
 
-use super::model::{Problem, Slot};
-use super::rollout::Draft;
-use super::search::{Effort, Solution};
+use super::model::{Draft, Problem, Slot};
+use super::search::Effort;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 /// No more jobs than this are scheduled completely.
-const MOST_JOBS: usize = 12;
+const MOST_JOBS: usize = 10;
 const MOST_NODES: usize = 64;
 /// Schedules tried.
 const TRIES: usize = 8000;
@@ -52,7 +51,7 @@ struct Judge<'p, 'v, 'a> {
 /// Improves a solution by scheduling all jobs completely, if they are few.
 pub(super) fn complete(
     problem: &Problem<'_, '_>,
-    found: &Solution,
+    found: &Draft,
     order: &[u32],
     restarts: impl Fn(&Draft) -> f64,
     effort: &Effort,
@@ -80,7 +79,7 @@ pub(super) fn complete(
     }
     let tries = TRIES.min(effort.work as usize / WORK_PER_TRY);
     let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
-    let mut now = judge.schedule_of(&found.draft, order);
+    let mut now = judge.schedule_of(found, order);
     let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
         let cost = judge.cost(schedule);
         cost + restarts(&judge.draft(schedule))

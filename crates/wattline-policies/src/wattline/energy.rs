@@ -55,7 +55,7 @@ impl Choices {
 fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
-    let mut known = Ways::new(true);
+    let mut known = Ways::new(true, true);
     let count = view.state.job_count();
     let mut jobs = Vec::new();
     for at in count.saturating_sub(LATEST)..count {
@@ -70,7 +70,7 @@ fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
         let menu = view.state.menu(job.menu).iter();
         let shape = menu.min_by_key(|shape| shape.gpus.abs_diff(asked)).copied();
         let plain = shape.map(|shape| cluster.plain_configuration(&job.job, shape));
-        let requested = plain.and_then(|plain| Way::present(job, view, &plain));
+        let requested = plain.and_then(|plain| known.present(job, view, &plain));
         if let Some(requested) = requested {
             jobs.push(Choices { ways, asked: spends(&requested).1 });
         }

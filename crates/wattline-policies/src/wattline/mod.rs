@@ -1,19 +1,25 @@
 //! Wattline's own policy: one search over order, GPU count and type, place, batch, power limit and
 //! sleeping nodes, for cost, completion time, or completion time under an energy bound.
 //!
-//! A plan is judged by rolling it forward to every job's own end ([`rollout`]) with a rule
-//! ([`rule`]) that knows what GPU time and watts are worth at each moment. The search starts from
-//! the plan in force, so few jobs move, and every move pays its restart.
+//! Jobs that are there, and those that are expected ([`foreseen`]), bid for GPU time and watts until
+//! prices over the hours to come balance what is asked for and what there is ([`market`]). So every
+//! job is judged by what it costs to its own end, now and later. Nodes are then filled ([`fill`]):
+//! whoever loses most by waiting goes first, in the way that is cheapest at these prices. A job that
+//! runs pays its restart before it is moved, so few are. With a handful of jobs whole schedules are
+//! tried instead ([`complete`]), and to whoever has waited too long a place is owed ([`owed`]).
 
 mod complete;
+mod costs;
 mod energy;
+mod fill;
+mod foreseen;
+mod market;
 mod model;
 mod nodes;
 mod objective;
 mod owed;
+mod place;
 mod prices;
-mod rollout;
-mod rule;
 mod search;
 mod settle;
 mod ways;
@@ -33,13 +39,13 @@ pub(crate) struct WattlineOptions {
     pub(crate) seed: u64,
     /// Jobs looked at per plan, over all rollouts.
     pub(crate) work: u64,
-    /// What a restart must gain beyond its cost, as a part of the job's energy cost.
+    /// Multiplies what a restart must gain beyond its cost.
     pub(crate) hysteresis: f64,
 }
 
 impl Default for WattlineOptions {
     fn default() -> Self {
-        Self { goal: Goal::Cost, seed: 1, work: 100_000, hysteresis: 0.1 }
+        Self { goal: Goal::Cost, seed: 1, work: 100_000, hysteresis: 1.0 }
     }
 }
 
@@ -61,13 +67,12 @@ impl Policy for Wattline {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let options = &self.options;
         let objective = Objective::new(options.goal);
-        let mut problem = Problem::new(view, &objective);
+        let mut problem = Problem::new(view, &objective, options.hysteresis);
         if let Goal::JctUnderEnergy { share } = options.goal {
             energy::price(&mut problem, share);
         }
-        let effort =
-            Effort { work: options.work, seed: options.seed, hysteresis: options.hysteresis };
-        let solution = search::search(&problem, &effort);
-        settle::settle(&problem, &solution)
+        let effort = Effort { work: options.work, seed: options.seed };
+        let draft = search::search(&problem, &effort);
+        settle::settle(&problem, &draft)
     }
 }

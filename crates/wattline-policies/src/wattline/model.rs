@@ -1,5 +1,6 @@
 //! What is to be planned, in dense numbers.
 
+use super::foreseen::{self, Coming};
 use super::nodes::{NO_CLASS, Nodes, Spot};
 use super::objective::{Goal, Objective};
 use super::owed::Owed;
@@ -9,9 +10,10 @@ use crate::placing::alike;
 use std::ops::Range;
 use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
+use wattline_core::job::Elasticity;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
-use wattline_core::state::Phase;
+use wattline_core::state::{JobState, Phase};
 
 /// Jobs that come later lose by GPU time that is taken then as so many waiting jobs would, when the
 /// cluster is full; with half the jobs, a quarter of that.
@@ -47,6 +49,8 @@ pub(super) struct Item {
     pub(super) pinned: bool,
     /// It may never leave GPUs once it has them, so that where it starts matters for good.
     pub(super) stays: bool,
+    /// Where it starts decides for good on its GPUs, or on how many of which kind.
+    pub(super) commits: bool,
     /// It has waited for so long that it goes first.
     pub(super) overdue: bool,
     /// For how many seconds it is overdue; negative before.
@@ -72,6 +76,9 @@ pub(super) struct Slot {
     pub(super) way: u32,
     pub(super) spot: Spot,
 }
+
+/// Who runs where; by item.
+pub(super) type Draft = Vec<Option<Slot>>;
 
 /// Nodes that differ in nothing that matters here.
 #[derive(Clone, Debug)]
@@ -108,6 +115,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
     /// Whether lateness counts, and not every second.
     pub(super) deadlines: bool,
+    /// Whether time is all that counts, and no energy.
+    pub(super) time_only: bool,
     pub(super) items: Vec<Item>,
     pub(super) ways: Vec<Way>,
     pub(super) classes: Vec<Class>,
@@ -117,14 +126,16 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) gpus_of: Vec<f64>,
     /// How much a GPU-second of a type is worth, relative to the best one.
     pub(super) worth: Vec<f64>,
-    /// By item: its time in the way that takes least GPU time.
-    pub(super) usual: Vec<f64>,
-    /// Of a job, on average.
-    pub(super) mean_weight: f64,
+    /// Jobs that are expected.
+    pub(super) coming: Vec<Coming>,
+    /// What a second costs all jobs together, if all are late.
+    pub(super) weights: f64,
+    /// Of a job in the way that takes least GPU time, on average.
+    pub(super) mean_time: f64,
+    /// Multiplies what restarts must gain.
+    pub(super) hysteresis: f64,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
-    /// Whether jobs keep coming.
-    pub(super) coming: bool,
     /// What a GPU-second costs those who will come, when they have come.
     pub(super) toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -138,7 +149,7 @@ pub(super) struct Problem<'v, 'a> {
 }
 
 impl<'v, 'a> Problem<'v, 'a> {
-    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective) -> Self {
+    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective, hysteresis: f64) -> Self {
         let cluster = view.state.cluster();
         let prices = PriceCurve::new(view, objective);
         let (classes, class_of) = classes(view);
@@ -160,16 +171,18 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut problem = Self {
             view,
             deadlines: objective.goal == Goal::Cost,
+            time_only: objective.goal == Goal::Jct,
             items: Vec::new(),
             ways: Vec::new(),
             classes,
             classes_of,
             worth: vec![1.0; gpus_of.len()],
             gpus_of,
-            usual: Vec::new(),
-            mean_weight: 0.0,
+            coming: Vec::new(),
+            weights: 0.0,
+            mean_time: 0.0,
+            hysteresis,
             capacity: 1.0,
-            coming: true,
             toll: 0.0,
             soon: 1.0,
             empty,
@@ -177,31 +190,31 @@ impl<'v, 'a> Problem<'v, 'a> {
             prices,
             owed: Owed::default(),
         };
-        problem.add_items(objective);
+        let mut known = Ways::new(objective.limits(view), !problem.deadlines);
+        problem.add_items(objective, &mut known);
         problem.serve_overdue();
         problem.weigh_types();
-        problem.usual = (0..problem.items.len()).map(|at| problem.frugal_time(at)).collect();
         problem.sum_up();
+        foreseen::foresee(&mut problem, objective, &mut known);
         problem
     }
 
     /// What follows from all jobs together.
     fn sum_up(&mut self) {
         let jobs = self.items.len().max(1) as f64;
-        self.mean_weight = self.items.iter().map(|item| item.weight).sum::<f64>() / jobs;
-        let mean_time = self.usual.iter().sum::<f64>() / jobs;
-        self.soon = (mean_time * SOON).max(1.0);
+        self.weights = self.items.iter().map(|item| item.weight).sum();
+        self.mean_time = self.items.iter().map(|item| self.frugal(item).0).sum::<f64>() / jobs;
+        self.soon = (self.mean_time * SOON).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
         let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
-        self.coming = arrivals_per_second(self.view) > 0.0;
-        let coming = if self.coming { 1.0 } else { 0.0 };
-        self.toll = coming * TOLL * self.mean_weight * crowd * crowd / self.capacity.max(1.0);
+        let coming = if jobs_keep_coming(self.view) { 1.0 } else { 0.0 };
+        let mean_weight = self.weights / jobs;
+        self.toll = coming * TOLL * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
-    fn add_items(&mut self, objective: &Objective) {
+    fn add_items(&mut self, objective: &Objective, known: &mut Ways) {
         let view = self.view;
-        let mut known = Ways::new(objective.limits(view));
         for (id, job) in view.state.unfinished_jobs() {
             let ways = if job.is_plannable() { known.of(view, job) } else { &[] };
             let first = self.ways.len() as u32;
@@ -227,7 +240,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                         first + ways.take_while(|way| !same(way)).count() as u32
                     }
                     None => {
-                        self.ways.push(Way::present(job, view, c)?);
+                        self.ways.push(known.present(job, view, c)?);
                         self.ways.len() as u32 - 1
                     }
                 };
@@ -264,6 +277,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                 // an instant would otherwise send it to and fro.
                 pinned: job.is_pinned() || (now.is_some() && !runs),
                 stays: !job.job.preemptible,
+                commits: commits(job),
                 overdue: false,
                 over: 0.0,
                 granted: None,
@@ -274,15 +288,20 @@ impl<'v, 'a> Problem<'v, 'a> {
         }
         for at in 0..self.items.len() {
             let fastest = self.fastest(at);
-            let usual = self.ways_of(at).next().map_or(0.0, |(_, way)| self.usual_watts(way));
-            let upkeep = self.prices.watt(0.0, 1.0) * usual;
-            let item = &mut self.items[at];
+            let mut item = self.items[at].clone();
             item.over = item.age - objective.patience(fastest);
             item.overdue = item.over >= 0.0;
-            // Who may be late for nothing is not left waiting for ever all the same.
-            if item.weight <= 0.0 || item.due == f64::INFINITY {
-                (item.weight, item.due) = (IDLY * upkeep, -item.age);
-            }
+            self.without_deadline(&mut item);
+            self.items[at] = item;
+        }
+    }
+
+    /// Who may be late for nothing is not left waiting for ever all the same.
+    pub(super) fn without_deadline(&self, item: &mut Item) {
+        if item.weight <= 0.0 || item.due == f64::INFINITY {
+            let usual = self.ways_in(item).next().map_or(0.0, |(_, way)| self.usual_watts(way));
+            let upkeep = self.prices.watt(0.0, 1.0) * usual;
+            (item.weight, item.due) = (IDLY * upkeep, -item.age);
         }
     }
 
@@ -299,7 +318,11 @@ impl<'v, 'a> Problem<'v, 'a> {
     }
 
     pub(super) fn ways_of(&self, item: usize) -> impl Iterator<Item = (u32, &Way)> {
-        let range = self.items[item].ways.clone();
+        self.ways_in(&self.items[item])
+    }
+
+    pub(super) fn ways_in(&self, item: &Item) -> impl Iterator<Item = (u32, &Way)> {
+        let range = item.ways.clone();
         range.clone().zip(&self.ways[range.start as usize..range.end as usize])
     }
 
@@ -313,10 +336,15 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.view.state.job(self.items[item].id).job.work.0 / rate
     }
 
-    fn frugal_time(&self, item: usize) -> f64 {
-        let speed = |way: &Way| way.rate / (way.gpus() * self.worth[way.shape.gpu_type.index()]);
-        let best = self.ways_of(item).max_by(|a, b| speed(a.1).total_cmp(&speed(b.1)));
-        best.map_or(0.0, |(_, way)| self.items[item].work / way.rate)
+    /// The time of a job in the way that takes least GPU time, and that GPU time.
+    pub(super) fn frugal(&self, item: &Item) -> (f64, f64) {
+        let gpus = |way: &Way| way.gpus() * self.worth[way.shape.gpu_type.index()];
+        let speed = |way: &Way| way.rate / gpus(way);
+        let best = self.ways_in(item).max_by(|a, b| speed(a.1).total_cmp(&speed(b.1)));
+        best.map_or((0.0, 0.0), |(_, way)| {
+            let time = item.work / way.rate;
+            (time, time * gpus(way))
+        })
     }
 
     /// How much a GPU of each type gets done, relative to the best type for each job.
@@ -343,14 +371,19 @@ impl<'v, 'a> Problem<'v, 'a> {
     }
 }
 
-/// The pace of the latest submissions; none if all came at once.
-fn arrivals_per_second(view: &ClusterView<'_>) -> f64 {
+/// Where a job starts decides for good: it may not be moved, or not change its shape.
+pub(super) fn commits(job: &JobState) -> bool {
+    let molds = job.job.elasticity == Elasticity::Moldable && job.first_start.is_none();
+    !job.job.preemptible || molds
+}
+
+/// Not all of the latest submissions came at once.
+fn jobs_keep_coming(view: &ClusterView<'_>) -> bool {
     let count = view.state.job_count();
     let first = count.saturating_sub(LATEST);
-    let submits = (first..count).map(|at| view.state.job(JobId(at as u32)).job.submit);
-    let Some(oldest) = submits.clone().min() else { return 0.0 };
-    let later = submits.filter(|submit| *submit > oldest).count();
-    later as f64 / view.now.since(oldest).get().max(1.0)
+    let mut submits = (first..count).map(|at| view.state.job(JobId(at as u32)).job.submit);
+    let Some(oldest) = submits.next() else { return false };
+    submits.any(|submit| submit != oldest)
 }
 
 fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {

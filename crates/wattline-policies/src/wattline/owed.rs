@@ -18,9 +18,8 @@
 //! Where there is none, it waits for those that started first. Both ways, whoever starts while it
 //! is first in line is never waited for, and its wait ends with the last of those who were there.
 
-use super::model::{Problem, Slot};
+use super::model::{Draft, Problem, Slot};
 use super::nodes::{Nodes, Spot};
-use super::rollout::Draft;
 
 /// What the search must keep to.
 #[derive(Clone, Debug, Default)]

@@ -60,15 +60,4 @@ impl PriceCurve {
             self.until(to) - self.until(from)
         }
     }
-
-    /// The least a watt costs per second at some time between two.
-    pub(super) fn cheapest(&self, from: f64, to: f64) -> f64 {
-        if let [(_, _, price)] = self.stretches[..] {
-            return price;
-        }
-        let first = self.stretches.partition_point(|(begin, _, _)| *begin <= from).max(1) - 1;
-        let reached = self.stretches[first..].iter().take_while(|(begin, _, _)| *begin <= to);
-        let least = reached.map(|(_, _, price)| *price).fold(f64::INFINITY, f64::min);
-        if least.is_finite() { least } else { self.stretches[first].2 }
-    }
 }

@@ -1,8 +1,7 @@
 //! From the search's draft to a plan with GPUs, nodes and reasons.
 
-use super::model::Problem;
+use super::model::{Draft, Problem};
 use super::nodes::Nodes;
-use super::search::Solution;
 use crate::placing::{NodeTargets, lowest, pays_after};
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
@@ -15,7 +14,7 @@ const BRIEFLY: Seconds = Seconds::new(60.0);
 const LONG: Seconds = Seconds::new(3600.0);
 
 /// The plan that carries the draft out.
-pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
+pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
     let view = problem.view;
     let state = view.state;
     let mut plan = Plan::unchanged(view.plan);
@@ -32,7 +31,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
             held[id.index()] = held[id.index()].with(resident.mask.count_ones(), resident.limit);
         }
     }
-    let placed = |at: usize| solution.draft[at].as_ref();
+    let placed = |at: usize| draft[at].as_ref();
     // Who stays keeps the very GPUs; the others get what is left.
     let mut placements: Vec<Option<Placement>> = vec![None; problem.items.len()];
     for first in [true, false] {
@@ -69,7 +68,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
             placements[at] = Some(Placement { configuration, allocation });
         }
     }
-    let nodes = problem.filled(&solution.draft);
+    let nodes = problem.filled(draft);
     for (at, item) in problem.items.iter().enumerate() {
         let job = state.job(item.id);
         let (decision, reason) = match placements[at].take() {
@@ -111,16 +110,16 @@ pub(super) fn settle(problem: &Problem<'_, '_>, solution: &Solution) -> Plan {
         plan.jobs.push(JobChange { job: item.id, decision, reason });
     }
     say_nodes(problem, &held, &mut plan);
-    look_again(problem, solution, &nodes, &mut plan);
+    look_again(problem, draft, &nodes, &mut plan);
     plan
 }
 
 /// A job that waits although it could start, for company or for a cheaper hour, must not depend on
 /// something happening. The longer it has waited, the less often it is looked at.
-fn look_again(problem: &Problem<'_, '_>, solution: &Solution, nodes: &Nodes, plan: &mut Plan) {
+fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mut Plan) {
     let view = problem.view;
     let could_start = |at: usize| {
-        solution.draft[at].is_none()
+        draft[at].is_none()
             && problem.ways_of(at).any(|(_, way)| problem.place(nodes, way).is_some())
     };
     let ages = problem.items.iter().enumerate().filter(|(at, _)| could_start(*at));
@@ -142,7 +141,9 @@ fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
         match held[id.index()].busy {
             0 => {
                 // Nodes that boot in no time would go to and fro at an instant.
-                let after = pays_after(view, id).map(|t| t.max(BRIEFLY).min(LONG));
+                // Where energy counts for nothing, nobody shall wait for a boot.
+                let least = if problem.time_only { LONG } else { BRIEFLY };
+                let after = pays_after(view, id).map(|t| t.max(least).min(LONG));
                 targets.idle(id, after, plan);
             }
             _ => targets.needed(id),

@@ -50,13 +50,11 @@ impl Way {
         })
     }
 
-    /// The way a job is planned at present.
-    pub(super) fn present(
-        job: &JobState,
-        view: &ClusterView<'_>,
-        configuration: &Configuration,
-    ) -> Option<Self> {
-        Self::new(job, view, *configuration)
+    /// The mean over a good, a usual and a bad run, for all that follows. Where no deadline makes
+    /// a bad run worse than a good one is good, GPU time and the order go by the mean too.
+    fn take_mean(&mut self) {
+        self.rate *= 3.0 / (self.sooner + 1.0 + self.later);
+        (self.sooner, self.later) = (1.0, 1.0);
     }
 
     fn energy(&self) -> f64 {
@@ -72,6 +70,8 @@ pub(super) struct Ways {
     known: BTreeMap<Key, Vec<Way>>,
     /// Whether a power limit is worth choosing: not where all that is counted is time.
     limits: bool,
+    /// Whether all that counts of a run time is its mean.
+    means: bool,
 }
 
 /// Most ways kept per shape and per job.
@@ -79,8 +79,22 @@ const PER_SHAPE: usize = 4;
 const SHAPES: usize = 8;
 
 impl Ways {
-    pub(super) fn new(limits: bool) -> Self {
-        Self { known: BTreeMap::new(), limits }
+    pub(super) fn new(limits: bool, means: bool) -> Self {
+        Self { known: BTreeMap::new(), limits, means }
+    }
+
+    /// The way a job is planned at present.
+    pub(super) fn present(
+        &self,
+        job: &JobState,
+        view: &ClusterView<'_>,
+        configuration: &Configuration,
+    ) -> Option<Way> {
+        let mut way = Way::new(job, view, *configuration)?;
+        if self.means {
+            way.take_mean();
+        }
+        Some(way)
     }
 
     /// All ways of a job that are worth a thought.
@@ -89,8 +103,14 @@ impl Ways {
         let adaptive = job.job.elasticity == Elasticity::Adaptive;
         let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
         let key = (job.job.workload, job.menu, adaptive, gpus, batch);
-        let limits = self.limits;
-        self.known.entry(key).or_insert_with(|| look_up(view, job, adaptive, limits))
+        let (limits, means) = (self.limits, self.means);
+        self.known.entry(key).or_insert_with(|| {
+            let mut ways = look_up(view, job, adaptive, limits);
+            if means {
+                ways.iter_mut().for_each(Way::take_mean);
+            }
+            ways
+        })
     }
 }
 

@@ -1,0 +1,206 @@
+//! Nodes are filled, most pressing jobs first, at the market's prices.
+
+use super::market::{Level, Market};
+use super::model::{Draft, Item, Problem, Slot};
+use super::nodes::Nodes;
+
+/// After so many jobs that do not fit, nobody else is tried.
+const TRIES: usize = 200;
+/// A job whose start decides for good on its shape starts if that costs at most this much more than
+/// to wait.
+const COMMIT: f64 = 1.02;
+/// What a job gains by starting now is counted per second of its run, and no run is shorter.
+const BRIEF: f64 = 60.0;
+/// Whoever is overdue goes before all others.
+const OVERDUE: f64 = 1e15;
+/// No gain is as great as a broken promise is bad.
+const PROMISE: f64 = 1e15;
+
+/// A draft and what it is worth.
+#[derive(Clone, Debug)]
+pub(super) struct Filled {
+    pub(super) draft: Draft,
+    /// What the jobs that run gain each second against a later start.
+    pub(super) gain: f64,
+}
+
+/// A way to start now.
+struct Offer {
+    slot: Slot,
+    /// With what it takes from others, and without.
+    price: f64,
+    cost: f64,
+    watts: f64,
+    time: f64,
+}
+
+/// Fills nodes at market prices.
+pub(super) struct Filler<'p, 'v, 'a> {
+    pub(super) problem: &'p Problem<'v, 'a>,
+    pub(super) market: &'p Market,
+}
+
+impl Filler<'_, '_, '_> {
+    /// Jobs by what they lose each second by waiting, for what they take; those that lose most come
+    /// first.
+    pub(super) fn order(&self, level: Level) -> Vec<u32> {
+        let (problem, market) = (self.problem, self.market);
+        let key = |(at, item): (usize, &Item)| {
+            if item.overdue {
+                return (OVERDUE + item.over, at as u32);
+            }
+            let now = item.now.as_ref().filter(|_| item.runs);
+            let (mut least, mut takes) = (f64::INFINITY, 1.0);
+            for (index, way) in problem.ways_in(item) {
+                let stays = now.is_some_and(|now| problem.same_but_limit(now.way, index));
+                let (lost, restart) = problem.starting(item, stays);
+                let time = item.work / way.rate + lost;
+                let price = problem.prices.watt(0.0, time) * problem.usual_watts(way)
+                    + problem.late(item, way, 0.0, time)
+                    + restart
+                    + market.taken(way, problem.committed_watts(way), time, level);
+                if price < least {
+                    (least, takes) = (price, item.work / way.rate * market.scarce(problem, way));
+                }
+            }
+            ((market.later[at] - least) / takes.max(1e-9), at as u32)
+        };
+        let mut keys: Vec<(f64, u32)> = problem.items.iter().enumerate().map(key).collect();
+        keys.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        keys.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// Fills the nodes. With `keep`, whoever runs stays where it is.
+    pub(super) fn fill(&self, level: Level, keep: bool) -> Filled {
+        let problem = self.problem;
+        let fixed = |item: &Item| item.at_first().filter(|_| item.pinned || keep);
+        let mut draft: Draft = problem.items.iter().map(fixed).collect();
+        let mut nodes = problem.filled(&draft);
+        let mut gain = 0.0;
+        for (at, slot) in draft.iter().enumerate().filter(|(at, _)| !problem.items[*at].pinned) {
+            if let Some(slot) = slot {
+                let watts = problem.usual_watts(problem.way(slot.way));
+                let offer = self.offer(at, slot.clone(), (watts, 0.0), true, level);
+                gain += self.gain(at, &offer);
+            }
+        }
+        let mut chosen = Vec::new();
+        let mut tried = 0;
+        for at in self.order(level) {
+            if nodes.free_of.iter().all(|free| *free == 0) || tried > TRIES {
+                break;
+            }
+            let at = at as usize;
+            if draft[at].is_some() {
+                continue;
+            }
+            let best = self.best(at, &nodes, level).filter(|offer| self.pays(at, offer));
+            let Some(offer) = best else {
+                tried += 1;
+                continue;
+            };
+            nodes.take(&problem.classes, &offer.slot.spot, problem.way(offer.slot.way).limit);
+            gain += self.gain(at, &offer);
+            chosen.push((at, offer.slot));
+        }
+        self.place(&mut draft, chosen);
+        gain -= PROMISE * problem.broken_promises(&draft) as f64;
+        Filled { draft, gain }
+    }
+
+    fn offer(
+        &self,
+        at: usize,
+        slot: Slot,
+        (watts, wake): (f64, f64),
+        stays: bool,
+        level: Level,
+    ) -> Offer {
+        let problem = self.problem;
+        let (item, way) = (&problem.items[at], problem.way(slot.way));
+        let (lost, restart) = problem.starting(item, stays);
+        let time = item.work / way.rate + lost + wake;
+        let energy = problem.prices.watt(0.0, time) * watts;
+        let cost = energy + problem.late(item, way, 0.0, time) + restart;
+        let taken = self.market.taken(way, problem.committed_watts(way), time, level);
+        Offer { slot, price: cost + taken, cost, watts, time }
+    }
+
+    fn gain(&self, at: usize, offer: &Offer) -> f64 {
+        (self.market.later[at] - offer.cost) / offer.time.max(BRIEF)
+    }
+
+    /// The cheapest way to start, or go on, on what is free.
+    fn best(&self, at: usize, nodes: &Nodes, level: Level) -> Option<Offer> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let now = item.now.as_ref().filter(|_| item.runs);
+        // What is settled for good is settled at what it is worth in the long run.
+        let level = if item.commits { Level { gpus: 1.0, ..level } } else { level };
+        let mut best: Option<Offer> = None;
+        for (index, way) in problem.ways_of(at) {
+            let same = now.filter(|now| problem.same_but_limit(now.way, index));
+            let here = same.filter(|now| problem.fits(nodes, &now.spot, way.limit));
+            let found = match here {
+                Some(now) => {
+                    Some((now.spot.clone(), problem.added_watts(nodes, way, &now.spot), 0.0))
+                }
+                None => problem.place(nodes, way),
+            };
+            let Some((spot, watts, wake)) = found else { continue };
+            // Whoever took its GPUs will find others: those who stay are placed first.
+            let wake = if same.is_some() { 0.0 } else { wake };
+            let slot = Slot { way: index, spot };
+            let offer = self.offer(at, slot, (watts, wake), same.is_some(), level);
+            if best.as_ref().is_none_or(|best| offer.price < best.price) {
+                best = Some(offer);
+            }
+        }
+        best
+    }
+
+    /// Whether it is better to start now than to leave GPUs idle and wait. A job that can be moved
+    /// later on starts wherever there is room, as long as the work done is worth the energy.
+    fn pays(&self, at: usize, offer: &Offer) -> bool {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        if item.overdue || item.runs {
+            true
+        } else if item.commits {
+            offer.price <= self.market.later[at] * COMMIT
+        } else {
+            let work = problem.way(offer.slot.way).rate * self.market.unit[at];
+            problem.prices.watt(0.0, 1.0) * offer.watts <= work
+        }
+    }
+
+    /// Jobs get their GPUs: who keeps its way keeps its GPUs, the others come after them.
+    fn place(&self, draft: &mut Draft, chosen: Vec<(usize, Slot)>) {
+        let problem = self.problem;
+        let mut nodes = problem.filled(draft);
+        let mut others = Vec::new();
+        for (at, slot) in chosen {
+            let item = &problem.items[at];
+            let limit = problem.way(slot.way).limit;
+            let now = item.now.as_ref().filter(|now| {
+                item.runs
+                    && problem.same_but_limit(now.way, slot.way)
+                    && problem.fits(&nodes, &now.spot, limit)
+            });
+            match now {
+                Some(now) => {
+                    nodes.take(&problem.classes, &now.spot, limit);
+                    draft[at] = Some(Slot { way: slot.way, spot: now.spot.clone() });
+                }
+                None => others.push((at, slot)),
+            }
+        }
+        for (at, slot) in others {
+            let way = problem.way(slot.way);
+            if let Some((spot, _, _)) = problem.place(&nodes, way) {
+                nodes.take(&problem.classes, &spot, way.limit);
+                draft[at] = Some(Slot { way: slot.way, spot });
+            }
+        }
+    }
+}

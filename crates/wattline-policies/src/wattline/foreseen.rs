@@ -1,0 +1,96 @@
+//! Jobs that are expected: those of the last while, once more.
+
+use super::model::{Item, Problem, commits};
+use super::objective::Objective;
+use super::ways::Ways;
+use wattline_core::ids::JobId;
+use wattline_core::state::JobState;
+
+/// How far ahead, in mean run times.
+const AHEAD: f64 = 1.0;
+/// No more jobs than this are expected; of more, some stand for all.
+const MOST: usize = 300;
+
+/// What has been seen is taken to repeat itself so often at most.
+const REPEATS: f64 = 20.0;
+
+/// A job that is expected.
+pub(super) struct Coming {
+    /// Seconds from now.
+    pub(super) at: f64,
+    /// So many like it.
+    pub(super) many: f64,
+    pub(super) item: Item,
+}
+
+/// Who comes within a while, if the next while is like the last.
+pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective, known: &mut Ways) {
+    let view = problem.view;
+    let now = view.now;
+    let ahead = AHEAD * problem.mean_time;
+    let count = view.state.job_count();
+    let job = |at: usize| view.state.job(JobId(at as u32));
+    let age = |at: usize| now.since(job(at).job.submit).get();
+    if count == 0 {
+        return;
+    }
+    // At the beginning little has been seen, and that is taken to repeat itself.
+    let seen = ahead.min(age(0));
+    if seen <= 0.0 {
+        return;
+    }
+    let recent = (0..count).rev().take_while(|at| age(*at) < seen).count();
+    let again = (ahead / seen).min(REPEATS);
+    let step = (recent as f64 * again / MOST as f64).ceil().max(1.0) as usize;
+    let mut turn = 0.0;
+    while turn < again {
+        for at in (count - recent..count).step_by(step) {
+            let release = seen * (turn + 1.0) - age(at);
+            if release < ahead {
+                add(problem, objective, known, (at, job(at)), release, step as f64);
+            }
+        }
+        turn += 1.0;
+    }
+}
+
+fn add(
+    problem: &mut Problem<'_, '_>,
+    objective: &Objective,
+    known: &mut Ways,
+    (id, job): (usize, &JobState),
+    at: f64,
+    many: f64,
+) {
+    let view = problem.view;
+    let ways = known.of(view, job);
+    if ways.is_empty() {
+        return;
+    }
+    let first = problem.ways.len() as u32;
+    problem.ways.extend_from_slice(ways);
+    let last = problem.ways.len() as u32;
+    let age = view.now.since(job.job.submit).get();
+    let (weight, due) = objective.lateness(view, job);
+    let mut item = Item {
+        id: JobId(id as u32),
+        weight,
+        due: due + age + at,
+        work: job.job.work.0,
+        restart: 0.0,
+        load: 0.0,
+        ways: first..last,
+        runs: false,
+        pinned: false,
+        stays: !job.job.preemptible,
+        commits: commits(job),
+        overdue: false,
+        over: 0.0,
+        granted: None,
+        leaves: false,
+        age: -at,
+        now: None,
+    };
+    problem.without_deadline(&mut item);
+    problem.coming.push(Coming { at, many, item });
+}
