@@ -8,7 +8,7 @@ use super::nodes::Nodes;
 const TRIES: usize = 200;
 /// A job whose start decides for good on its shape starts if that costs at most this much more than
 /// to wait.
-const COMMIT: f64 = 1.02;
+const COMMIT: f64 = 1.1;
 /// What a job gains by starting now is counted per second of its run, and no run is shorter.
 const BRIEF: f64 = 60.0;
 /// Whoever is overdue goes before all others.
