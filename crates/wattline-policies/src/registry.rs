@@ -33,7 +33,7 @@ const LIST_OPTIONS: &str = "+backfill[=DEPTH], +sleep=DURATION (for example +sle
 pub const POLICIES: &[Entry] = &[
     Entry {
         name: "wattline",
-        about: "ours: a search over order, size, place, batch, limits and sleep, rolled forward",
+        about: "ours: order, size, place, batch, limits and sleep, at prices that all jobs bid over time",
         options: "+objective=cost|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X",
     },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },

@@ -37,7 +37,7 @@ pub(crate) struct WattlineOptions {
     pub(crate) goal: Goal,
     /// Of everything random.
     pub(crate) seed: u64,
-    /// Jobs looked at per plan, over all rollouts.
+    /// Bounds the work of a plan.
     pub(crate) work: u64,
     /// Multiplies what a restart must gain beyond its cost.
     pub(crate) hysteresis: f64,
