@@ -22,6 +22,8 @@ mod place;
 mod prices;
 mod search;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod ways;
 
 use model::Problem;

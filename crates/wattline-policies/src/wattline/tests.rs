@@ -1,0 +1,197 @@
+//! Two kinds of GPUs with jobs for them: what the market says of these.
+
+use super::market::{Level, Market};
+use super::model::Problem;
+use super::objective::{Goal, Objective};
+use super::search::{self, Effort};
+use std::sync::Arc;
+use wattline_core::Timestamp;
+use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
+use wattline_core::ids::{GpuTypeId, PlanId, UserId, WorkloadId};
+use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
+use wattline_core::placement::Configuration;
+use wattline_core::policy::{Changes, ClusterView};
+use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::prices::Prices;
+use wattline_core::state::State;
+use wattline_core::units::{EurosPerSecond, Seconds, Watts};
+
+/// GPUs of the first type are three times as fast, and all are slower at lower limits.
+struct Formula;
+
+impl Predictor for Formula {
+    fn predict(&self, _: &Job, c: &Configuration) -> Option<Prediction> {
+        let speed = if c.gpu_type == GpuTypeId(0) { 3.0 } else { 1.0 };
+        Some(Prediction {
+            rate: WorkRate(
+                speed * f64::from(c.gpus).powf(0.8) * (c.power_limit.get() / 200.0).powf(0.4),
+            ),
+            power: c.power_limit,
+            time_low: 1.0,
+            time_high: 1.0,
+            measurements: 1,
+        })
+    }
+    fn observe(&mut self, _: &Measurement) {}
+}
+
+/// Four nodes of four GPUs, every second one of them slow.
+fn cluster() -> Arc<Cluster> {
+    let watts = Watts::new;
+    let card = |name: &str| GpuType {
+        name: name.into(),
+        idle: watts(20.0),
+        busy: watts(200.0),
+        min_limit: watts(100.0),
+        default_limit: watts(200.0),
+        max_limit: watts(200.0),
+        limit_step: watts(50.0),
+        tflops: None,
+    };
+    let node = |number: u32| Node {
+        name: format!("n{number}").into(),
+        gpu_type: GpuTypeId((number % 2) as u16),
+        gpus: 4,
+        draw: NodeDraw::Additive { base: watts(100.0) },
+        sleep: watts(10.0),
+        boot: watts(110.0),
+        boot_time: Seconds::ZERO,
+        shutdown_time: Seconds::ZERO,
+        rack: 0,
+    };
+    Arc::new(Cluster::new(vec![card("fast"), card("slow")], (0..4).map(node).collect()).unwrap())
+}
+
+/// An hour of work on a slow GPU, due within ten minutes.
+fn job(submit: f64, elasticity: Elasticity) -> Job {
+    Job {
+        name: "job".into(),
+        user: UserId(0),
+        workload: WorkloadId(0),
+        work: Work(3600.0),
+        submit: Timestamp::from_seconds(submit),
+        deadline: Some(Timestamp::from_seconds(submit + 600.0)),
+        weight: EurosPerSecond::new(0.01),
+        elasticity,
+        gpus: Bounds { min: 1, max: 4, requested: 1 },
+        batch: Bounds { min: 64, max: 64, requested: 64 },
+        restart: RestartCost { save: Seconds::new(5.0), load: Seconds::new(15.0) },
+        preemptible: true,
+        shapes: None,
+    }
+}
+
+/// Jobs of many sizes and weights that came at once.
+fn many(count: u32) -> impl Iterator<Item = Job> {
+    (0..count).map(|n| Job {
+        work: Work(600.0 * f64::from(1 + (n * 7) % 13)),
+        weight: EurosPerSecond::new(0.001 * f64::from(5 + (n * 5) % 11)),
+        ..job(0.0, Elasticity::Malleable)
+    })
+}
+
+fn look<T>(
+    now: f64,
+    jobs: impl IntoIterator<Item = Job>,
+    budget: Option<f64>,
+    look: impl FnOnce(&Problem<'_, '_>) -> T,
+) -> T {
+    let mut state = State::new(cluster(), Timestamp::ZERO);
+    for job in jobs {
+        state.submit(Arc::new(job), |_| true);
+    }
+    let prices = Prices::default();
+    let view = ClusterView {
+        now: Timestamp::from_seconds(now),
+        state: &state,
+        budget: budget.map(Watts::new),
+        prices: &prices,
+        predictor: &Formula,
+        plan: PlanId(0),
+        changes: Changes::Everything,
+    };
+    look(&Problem::new(&view, &Objective::new(Goal::Cost), 1.0))
+}
+
+const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
+
+/// What a GPU costs for so long, by type.
+fn prices(problem: &Problem<'_, '_>, time: f64) -> [f64; 2] {
+    let market = Market::new(problem, 100_000);
+    [0, 1].map(|of_type| {
+        let mut ways = problem.ways.iter();
+        let way = ways.find(|w| w.shape.gpu_type.index() == of_type && w.shape.gpus == 1).unwrap();
+        market.taken(way, 0.0, time, USUAL)
+    })
+}
+
+#[test]
+fn gpus_that_nobody_else_wants_cost_nothing() {
+    let alone = [job(0.0, Elasticity::Malleable)];
+    let [fast, slow] = look(0.0, alone, None, |problem| prices(problem, 3600.0));
+    let lateness = 0.01 * 3600.0;
+    assert!(fast < 0.01 * lateness && slow < 0.01 * lateness, "{fast} {slow}");
+}
+
+#[test]
+fn gpus_are_dear_while_many_wait_and_fast_ones_dearer() {
+    let [fast, slow] = look(0.0, many(60), None, |problem| prices(problem, 600.0));
+    assert!(fast > 1.5 * slow && slow > 0.0, "{fast} {slow}");
+    // They get cheaper as the work is done: the second hour costs less than the first.
+    let one = look(0.0, many(60), None, |problem| prices(problem, 3600.0))[0];
+    let two = look(0.0, many(60), None, |problem| prices(problem, 7200.0))[0];
+    assert!(two - one < one, "{one} {two}");
+}
+
+#[test]
+fn under_load_jobs_take_few_gpus_and_alone_many() {
+    let effort = Effort { work: 100_000, seed: 1 };
+    let most = |count: u32| {
+        look(0.0, many(count), None, |problem| {
+            let draft = search::search(problem, &effort);
+            let gpus = |way: u32| problem.way(way).shape.gpus;
+            let used: u32 = draft.iter().flatten().map(|slot| gpus(slot.way)).sum();
+            (draft.iter().flatten().count(), used)
+        })
+    };
+    assert_eq!(most(1), (1, 4));
+    let (jobs, used) = most(60);
+    assert_eq!(used, 16, "no GPU is left over");
+    assert!(jobs >= 8, "{jobs} jobs have {used} GPUs: alone they would have four each");
+}
+
+#[test]
+fn watts_have_a_price_when_they_are_short() {
+    // Half of what all GPUs may draw at their highest limits, and more jobs than GPUs.
+    let limits = |budget| {
+        look(0.0, many(30), budget, |problem| {
+            let draft = search::search(problem, &Effort { work: 100_000, seed: 1 });
+            let slots = || draft.iter().flatten();
+            let sum: f64 = slots().map(|slot| problem.way(slot.way).limit).sum();
+            assert!(problem.filled(&draft).committed <= problem.budget);
+            (slots().count(), sum / slots().count() as f64)
+        })
+    };
+    let (all, high) = limits(None);
+    let (some, low) = limits(Some(2200.0));
+    assert!(all >= 8 && some >= 6 && low < high, "{some} jobs at {low} W instead of {high} W");
+}
+
+#[test]
+fn the_jobs_of_the_last_while_are_expected_again() {
+    // One every five minutes, for an hour.
+    let jobs = || (0..13).map(|n| job(300.0 * f64::from(n), Elasticity::Malleable));
+    let coming = |now: f64| {
+        look(now, jobs(), None, |problem| {
+            let ahead = problem.mean_time;
+            let times: Vec<f64> = problem.coming.iter().map(|coming| coming.at).collect();
+            (ahead, times)
+        })
+    };
+    let (ahead, times) = coming(3600.0);
+    let expected = (ahead / 300.0).round();
+    assert!((times.len() as f64 - expected).abs() <= 1.0, "{times:?} within {ahead} s");
+    assert!(times.iter().all(|at| *at >= 0.0 && *at <= ahead), "{times:?}");
+    // A day later nobody is expected any more.
+    assert!(coming(90_000.0).1.is_empty());
+}
