@@ -213,11 +213,12 @@ impl Market {
             }
             let step = STEP / (1.0 + round as f64).sqrt();
             for (curve, mean) in self.goods.iter_mut().zip(&mut mean) {
-                for at in 0..STRETCHES {
-                    let over = (curve.asked[at] / curve.capacity - 1.0).clamp(-1.0, 1.0);
-                    curve.price[at] = (curve.price[at] + step * curve.scale * over).max(0.0);
+                let prices = curve.price.iter_mut().zip(&curve.asked).zip(mean);
+                for ((price, asked), mean) in prices {
+                    let over = (asked / curve.capacity - 1.0).clamp(-1.0, 1.0);
+                    *price = (*price + step * curve.scale * over).max(0.0);
                     if round >= rounds / 2 {
-                        mean[at] += curve.price[at] / averaged as f64;
+                        *mean += *price / averaged as f64;
                     }
                 }
             }
