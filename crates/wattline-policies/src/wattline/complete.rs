@@ -52,7 +52,7 @@ struct Judge<'p, 'v, 'a> {
 pub(super) fn complete(
     problem: &Problem<'_, '_>,
     found: &Draft,
-    order: &[u32],
+    order: impl FnOnce() -> Vec<u32>,
     restarts: impl Fn(&Draft) -> f64,
     effort: &Effort,
 ) -> Option<Draft> {
@@ -79,7 +79,7 @@ pub(super) fn complete(
     }
     let tries = TRIES.min(effort.work as usize / WORK_PER_TRY);
     let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
-    let mut now = judge.schedule_of(found, order);
+    let mut now = judge.schedule_of(found, &order());
     let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
         let cost = judge.cost(schedule);
         cost + restarts(&judge.draft(schedule))

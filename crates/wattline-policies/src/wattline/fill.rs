@@ -3,6 +3,7 @@
 use super::market::{Level, Market};
 use super::model::{Draft, Item, Problem, Slot};
 use super::nodes::Nodes;
+use super::ways::Way;
 
 /// After so many jobs that do not fit, nobody else is tried.
 const TRIES: usize = 200;
@@ -24,14 +25,19 @@ pub(super) struct Filled {
     pub(super) gain: f64,
 }
 
+/// What it costs to start in some way now.
+struct Costs {
+    /// With what it takes from others, and without.
+    price: f64,
+    own: f64,
+    time: f64,
+}
+
 /// A way to start now.
 struct Offer {
     slot: Slot,
-    /// With what it takes from others, and without.
-    price: f64,
-    cost: f64,
+    costs: Costs,
     watts: f64,
-    time: f64,
 }
 
 /// Fills nodes at market prices.
@@ -53,14 +59,10 @@ impl Filler<'_, '_, '_> {
             let (mut least, mut takes) = (f64::INFINITY, 1.0);
             for (index, way) in problem.ways_in(item) {
                 let stays = now.is_some_and(|now| problem.same_but_limit(now.way, index));
-                let (lost, restart) = problem.starting(item, stays);
-                let time = item.work / way.rate + lost;
-                let price = problem.prices.watt(0.0, time) * problem.usual_watts(way)
-                    + problem.late(item, way, 0.0, time)
-                    + restart
-                    + market.taken(way, problem.committed_watts(way), time, level);
-                if price < least {
-                    (least, takes) = (price, item.work / way.rate * market.scarce(problem, way));
+                let costs = self.costs(item, way, (problem.usual_watts(way), 0.0), stays, level);
+                if costs.price < least {
+                    let takes_now = item.work / way.rate * market.scarce(problem, way);
+                    (least, takes) = (costs.price, takes_now);
                 }
             }
             ((market.later[at] - least) / takes.max(1e-9), at as u32)
@@ -79,9 +81,10 @@ impl Filler<'_, '_, '_> {
         let mut gain = 0.0;
         for (at, slot) in draft.iter().enumerate().filter(|(at, _)| !problem.items[*at].pinned) {
             if let Some(slot) = slot {
-                let watts = problem.usual_watts(problem.way(slot.way));
-                let offer = self.offer(at, slot.clone(), (watts, 0.0), true, level);
-                gain += self.gain(at, &offer);
+                let way = problem.way(slot.way);
+                let watts = problem.usual_watts(way);
+                let costs = self.costs(&problem.items[at], way, (watts, 0.0), true, level);
+                gain += self.gain(at, &costs);
             }
         }
         let mut chosen = Vec::new();
@@ -100,7 +103,7 @@ impl Filler<'_, '_, '_> {
                 continue;
             };
             nodes.take(&problem.classes, &offer.slot.spot, problem.way(offer.slot.way).limit);
-            gain += self.gain(at, &offer);
+            gain += self.gain(at, &offer.costs);
             chosen.push((at, offer.slot));
         }
         self.place(&mut draft, chosen);
@@ -108,26 +111,26 @@ impl Filler<'_, '_, '_> {
         Filled { draft, gain }
     }
 
-    fn offer(
+    /// What a way costs that begins now and adds those watts, on nodes that wake that long.
+    fn costs(
         &self,
-        at: usize,
-        slot: Slot,
+        item: &Item,
+        way: &Way,
         (watts, wake): (f64, f64),
         stays: bool,
         level: Level,
-    ) -> Offer {
+    ) -> Costs {
         let problem = self.problem;
-        let (item, way) = (&problem.items[at], problem.way(slot.way));
         let (lost, restart) = problem.starting(item, stays);
         let time = item.work / way.rate + lost + wake;
         let energy = problem.prices.watt(0.0, time) * watts;
-        let cost = energy + problem.late(item, way, 0.0, time) + restart;
+        let own = energy + problem.late(item, way, 0.0, time) + restart;
         let taken = self.market.taken(way, problem.committed_watts(way), time, level);
-        Offer { slot, price: cost + taken, cost, watts, time }
+        Costs { price: own + taken, own, time }
     }
 
-    fn gain(&self, at: usize, offer: &Offer) -> f64 {
-        (self.market.later[at] - offer.cost) / offer.time.max(BRIEF)
+    fn gain(&self, at: usize, costs: &Costs) -> f64 {
+        (self.market.later[at] - costs.own) / costs.time.max(BRIEF)
     }
 
     /// The cheapest way to start, or go on, on what is free.
@@ -150,10 +153,9 @@ impl Filler<'_, '_, '_> {
             let Some((spot, watts, wake)) = found else { continue };
             // Whoever took its GPUs will find others: those who stay are placed first.
             let wake = if same.is_some() { 0.0 } else { wake };
-            let slot = Slot { way: index, spot };
-            let offer = self.offer(at, slot, (watts, wake), same.is_some(), level);
-            if best.as_ref().is_none_or(|best| offer.price < best.price) {
-                best = Some(offer);
+            let costs = self.costs(item, way, (watts, wake), same.is_some(), level);
+            if best.as_ref().is_none_or(|best| costs.price < best.costs.price) {
+                best = Some(Offer { slot: Slot { way: index, spot }, costs, watts });
             }
         }
         best
@@ -167,7 +169,7 @@ impl Filler<'_, '_, '_> {
         if item.overdue || item.runs {
             true
         } else if item.commits {
-            offer.price <= self.market.later[at] * COMMIT
+            offer.costs.price <= self.market.later[at] * COMMIT
         } else {
             let work = problem.way(offer.slot.way).rate * self.market.unit[at];
             problem.prices.watt(0.0, 1.0) * offer.watts <= work

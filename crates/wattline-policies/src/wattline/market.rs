@@ -16,7 +16,6 @@ use super::ways::Way;
 const STRETCHES: usize = 16;
 /// The first stretch, as a part of a mean run time.
 const FIRST: f64 = 1.0 / 30.0;
-
 /// Rounds of bidding, at the least and at the most.
 const ROUNDS: (usize, usize) = (8, 60);
 /// Bids looked at in a round count as so much work.
@@ -24,6 +23,8 @@ const BIDS_PER_WORK: u64 = 60;
 /// With more jobs than this, each bids in so many ways at the most.
 const FEW_JOBS: usize = 200;
 const FEW_WAYS: usize = 8;
+/// Also where only watts are short, GPUs count for this part of what is scarce.
+const NEVER_FREE: f64 = 0.05;
 /// How far prices move in the first round, as a part of what all jobs together lose in a second.
 const STEP: f64 = 0.3;
 
@@ -37,6 +38,7 @@ pub(super) struct Market {
     pub(super) later: Vec<f64>,
     /// By item: what a unit of its work costs later.
     pub(super) unit: Vec<f64>,
+    scarce: Scarcity,
 }
 
 /// Factors on prices: they are right for all jobs together, and one moment has its own.
@@ -44,6 +46,13 @@ pub(super) struct Market {
 pub(super) struct Level {
     pub(super) gpus: f64,
     pub(super) watts: f64,
+}
+
+/// How much a GPU and a committed watt count of what is scarce at present.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scarcity {
+    gpu: f64,
+    watt: f64,
 }
 
 /// The price of a good over time.
@@ -102,11 +111,17 @@ struct Bidders {
 impl Market {
     pub(super) fn new(problem: &Problem<'_, '_>, work: u64) -> Self {
         let times = stretches(problem);
-        let mut market =
-            Self { goods: goods(problem, &times), times, later: Vec::new(), unit: Vec::new() };
+        let mut market = Self {
+            goods: goods(problem, &times),
+            times,
+            later: Vec::new(),
+            unit: Vec::new(),
+            scarce: Scarcity::default(),
+        };
         let bidders = market.invite(problem);
         market.bid(&bidders, work);
         market.conclude(problem, &bidders);
+        market.scarce = market.scarcity(problem.gpus_of.iter().sum());
         market
     }
 
@@ -121,17 +136,22 @@ impl Market {
 
     /// How much of what is scarce now a way takes.
     pub(super) fn scarce(&self, problem: &Problem<'_, '_>, way: &Way) -> f64 {
-        let last = &self.goods[self.goods.len() - 1];
-        if !last.capacity.is_finite() {
-            return way.gpus();
+        way.gpus() * self.scarce.gpu + problem.committed_watts(way) * self.scarce.watt
+    }
+
+    /// GPUs count alone without a budget; with one, GPUs and watts by what all of them are worth.
+    fn scarcity(&self, gpus: f64) -> Scarcity {
+        let (types, last) = self.goods.split_at(self.goods.len() - 1);
+        let Some(last) = last.first().filter(|last| last.capacity.is_finite()) else {
+            return Scarcity { gpu: 1.0, watt: 0.0 };
+        };
+        let worth = |curve: &Curve| curve.sum[2] / self.times[2] * curve.capacity;
+        let (of_gpus, of_watts) = (types.iter().map(worth).sum::<f64>(), worth(last));
+        let all = (of_gpus + of_watts).max(1e-30);
+        Scarcity {
+            gpu: (of_gpus / all + NEVER_FREE) / gpus.max(1.0),
+            watt: of_watts / all / last.capacity,
         }
-        let first = |c: &Curve| c.sum[2] / self.times[2] * c.capacity;
-        let gpus: f64 = self.goods[..self.goods.len() - 1].iter().map(first).sum();
-        let watts = first(last);
-        let all = (gpus + watts).max(1e-30);
-        let of_gpus = way.gpus() / problem.gpus_of.iter().sum::<f64>().max(1.0);
-        let of_watts = problem.committed_watts(way) / last.capacity;
-        of_gpus * (gpus / all + 0.05) + of_watts * watts / all
     }
 
     fn stretch(&self, time: f64) -> usize {
@@ -195,7 +215,8 @@ impl Market {
 
     /// The best bid of each in turn, and prices that follow.
     fn bid(&mut self, bidders: &Bidders, work: u64) {
-        let rounds = (work * BIDS_PER_WORK / bidders.terms.len().max(1) as u64) as usize;
+        let bids = work.saturating_mul(BIDS_PER_WORK);
+        let rounds = (bids / bidders.terms.len().max(1) as u64) as usize;
         let rounds = rounds.clamp(ROUNDS.0, ROUNDS.1);
         let averaged = rounds - rounds / 2;
         let mut mean: Vec<Vec<f64>> = vec![vec![0.0; STRETCHES + 1]; self.goods.len()];

@@ -40,9 +40,9 @@ pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Draft {
     for (gpus, watts) in levels.skip(1).take(affordable as usize) {
         take(filler.fill(Level { gpus, watts }, false));
     }
-    let order = filler.order(usual);
+    let order = || filler.order(usual);
     let restarts = |draft: &Draft| restarts(problem, draft);
-    complete::complete(problem, &best.draft, &order, restarts, effort).unwrap_or(best.draft)
+    complete::complete(problem, &best.draft, order, restarts, effort).unwrap_or(best.draft)
 }
 
 /// What is lost by a restart counts so many times where whole schedules are judged.
