@@ -43,6 +43,22 @@ fn jobs_end_earlier_with_no_more_energy_than_simple_policies_take() {
 }
 
 #[test]
+fn wattline_needs_less_time_and_less_energy() {
+    let (mut ours, mut theirs) = ((0.0, 0.0), (0.0, 0.0));
+    for (load, seed) in [(0.8, 12), (1.1, 13)] {
+        let mut instance = at_load(load, seed);
+        instance.foresight = Foresight::Learned;
+        for (sum, policy) in [(&mut ours, "wattline+energy=1.05"), (&mut theirs, "powerflow")] {
+            let summary = figures(&instance, policy);
+            sum.0 += summary.jct_mean_s;
+            sum.1 += summary.energy_kwh;
+        }
+    }
+    assert!(ours.0 < theirs.0 && ours.1 < theirs.1, "{ours:?} s and kWh against {theirs:?}");
+    assert!(ours.0 * ours.1 < 0.98 * theirs.0 * theirs.1, "{ours:?} against {theirs:?}");
+}
+
+#[test]
 fn the_energy_budget_trades_energy_for_time() {
     let instance = at_load(0.8, 21);
     let shares = ["0.7", "0.85", "1", "1.3", "inf"];

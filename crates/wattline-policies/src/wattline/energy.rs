@@ -12,6 +12,10 @@ use wattline_core::ids::JobId;
 const LATEST: usize = 200;
 /// The price is found to a part of 2 to the power of this.
 const HALVINGS: usize = 20;
+/// Seconds for a joule that no job is worth.
+const DEAREST: f64 = 1.0;
+/// An energy bound is at least this times the least energy that the jobs could take.
+const REACH: f64 = 1.03;
 
 /// Sets the least price of a joule, in seconds of waiting, at which jobs that choose by time and
 /// energy alone take at most this share of the energy that they would take as requested. Jobs that
@@ -19,12 +23,13 @@ const HALVINGS: usize = 20;
 pub(super) fn price(problem: &mut Problem<'_, '_>, share: f64) {
     let jobs = latest(problem);
     let asked: f64 = jobs.iter().map(|job| job.asked).sum();
-    let bound = share * asked;
     let takes = |joule: f64| -> f64 { jobs.iter().map(|job| job.energy(joule)).sum() };
+    // The last joules cost endless time: less than that is not asked for.
+    let bound = (share * asked).max(REACH * takes(DEAREST));
     let mut price = 0.0;
     if takes(0.0) > bound {
         // Seconds per joule, from next to nothing to more than any job is worth.
-        let (mut low, mut high) = (1e-9_f64, 1.0_f64);
+        let (mut low, mut high) = (1e-9_f64, DEAREST);
         for _ in 0..HALVINGS {
             let middle = (low * high).sqrt();
             if takes(middle) <= bound {
@@ -55,7 +60,7 @@ impl Choices {
 fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
-    let mut known = Ways::new(true, true);
+    let mut known = Ways::new(true);
     let count = view.state.job_count();
     let mut jobs = Vec::new();
     for at in count.saturating_sub(LATEST)..count {

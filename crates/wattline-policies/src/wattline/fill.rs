@@ -177,7 +177,7 @@ impl Filler<'_, '_, '_> {
     }
 
     /// Jobs get their GPUs: who keeps its way keeps its GPUs, the others come after them.
-    fn place(&self, draft: &mut Draft, chosen: Vec<(usize, Slot)>) {
+    pub(super) fn place(&self, draft: &mut Draft, chosen: Vec<(usize, Slot)>) {
         let problem = self.problem;
         let mut nodes = problem.filled(draft);
         let mut others = Vec::new();

@@ -22,6 +22,7 @@ mod place;
 mod prices;
 mod search;
 mod settle;
+mod share;
 #[cfg(test)]
 mod tests;
 mod ways;

@@ -122,6 +122,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) classes: Vec<Class>,
     /// By GPU type.
     pub(super) classes_of: Vec<Vec<u16>>,
+    /// Whether GPUs are split anew whenever somebody comes or ends.
+    pub(super) shares: bool,
     /// GPUs by type that are there.
     pub(super) gpus_of: Vec<f64>,
     /// How much a GPU-second of a type is worth, relative to the best one.
@@ -176,6 +178,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             ways: Vec::new(),
             classes,
             classes_of,
+            shares: false,
             worth: vec![1.0; gpus_of.len()],
             gpus_of,
             coming: Vec::new(),
@@ -190,8 +193,13 @@ impl<'v, 'a> Problem<'v, 'a> {
             prices,
             owed: Owed::default(),
         };
-        let mut known = Ways::new(objective.limits(view), !problem.deadlines);
+        let mut known = Ways::new(objective.limits(view));
         problem.add_items(objective, &mut known);
+        problem.shares = problem.splits_anew();
+        if !problem.deadlines && !problem.shares {
+            known.take_means();
+            problem.ways.iter_mut().for_each(Way::take_mean);
+        }
         problem.serve_overdue();
         problem.weigh_types();
         problem.sum_up();
@@ -331,7 +339,7 @@ impl<'v, 'a> Problem<'v, 'a> {
     }
 
     /// The job's shortest time from its start to its end.
-    fn fastest(&self, item: usize) -> f64 {
+    pub(super) fn fastest(&self, item: usize) -> f64 {
         let rate = self.ways_of(item).map(|(_, way)| way.rate).fold(0.0, f64::max);
         self.view.state.job(self.items[item].id).job.work.0 / rate
     }

@@ -26,6 +26,12 @@ const WORK_PER_JOB: u64 = 10;
 pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Draft {
     let market = Market::new(problem, effort.work);
     let filler = Filler { problem, market: &market };
+    if problem.shares {
+        let draft = filler.share();
+        if problem.broken_promises(&draft) == 0 {
+            return draft;
+        }
+    }
     let usual = Level { gpus: 1.0, watts: 1.0 };
     let mut best = filler.fill(usual, false);
     let mut take = |other: Filled| {

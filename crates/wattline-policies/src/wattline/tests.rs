@@ -96,6 +96,16 @@ fn look<T>(
     budget: Option<f64>,
     look: impl FnOnce(&Problem<'_, '_>) -> T,
 ) -> T {
+    look_for(Goal::Cost, now, jobs, budget, look)
+}
+
+fn look_for<T>(
+    goal: Goal,
+    now: f64,
+    jobs: impl IntoIterator<Item = Job>,
+    budget: Option<f64>,
+    look: impl FnOnce(&Problem<'_, '_>) -> T,
+) -> T {
     let mut state = State::new(cluster(), Timestamp::ZERO);
     for job in jobs {
         state.submit(Arc::new(job), |_| true);
@@ -110,7 +120,7 @@ fn look<T>(
         plan: PlanId(0),
         changes: Changes::Everything,
     };
-    look(&Problem::new(&view, &Objective::new(Goal::Cost), 1.0))
+    look(&Problem::new(&view, &Objective::new(goal), 1.0))
 }
 
 const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
@@ -207,6 +217,53 @@ fn any_bound_on_work_will_do() {
                 draft.iter().flatten().count() > 0,
                 "nobody starts with work bounded by {work}"
             );
+        });
+    }
+}
+
+#[test]
+fn where_time_counts_gpus_are_split_among_all() {
+    let effort = Effort { work: 100_000, seed: 1 };
+    let restart = RestartCost { save: Seconds::new(1.0), load: Seconds::new(3.0) };
+    let gpus_of = |count: u32| {
+        let jobs = many(count).map(|job| Job { restart, ..job });
+        look_for(Goal::Jct, 0.0, jobs, None, |problem| {
+            assert!(problem.shares);
+            let draft = search::search(problem, &effort);
+            let gpus = |slot: &Option<super::model::Slot>| {
+                slot.as_ref().map_or(0, |slot| problem.way(slot.way).shape.gpus)
+            };
+            draft.iter().map(gpus).collect::<Vec<u32>>()
+        })
+    };
+    for count in [4, 9, 16] {
+        let gpus = gpus_of(count);
+        assert_eq!(gpus.iter().sum::<u32>(), 16, "no GPU is left over: {gpus:?}");
+        assert!(gpus.iter().all(|gpus| *gpus > 0), "nobody waits: {gpus:?}");
+    }
+    assert_eq!(gpus_of(40).iter().sum::<u32>(), 16);
+}
+
+#[test]
+fn where_restarts_are_dear_or_starts_are_for_good_gpus_are_not_split() {
+    let restart = RestartCost { save: Seconds::new(60.0), load: Seconds::new(120.0) };
+    let slow = || many(9).map(|job| Job { restart, ..job });
+    let moldable = || many(9).map(|job| Job { elasticity: Elasticity::Moldable, ..job });
+    assert!(!look_for(Goal::Jct, 0.0, slow(), None, |problem| problem.shares));
+    assert!(!look_for(Goal::Jct, 0.0, moldable(), None, |problem| problem.shares));
+    assert!(!look_for(Goal::Cost, 0.0, many(9), None, |problem| problem.shares));
+}
+
+#[test]
+fn a_split_stays_below_the_budget() {
+    let restart = RestartCost::default();
+    for budget in [800.0, 1500.0, 2200.0] {
+        let jobs = many(30).map(|job| Job { restart, ..job });
+        look_for(Goal::Jct, 0.0, jobs, Some(budget), |problem| {
+            assert!(problem.shares);
+            let draft = search::search(problem, &Effort { work: 100_000, seed: 1 });
+            assert!(draft.iter().flatten().count() > 0, "nobody starts below {budget} W");
+            assert!(problem.filled(&draft).committed <= problem.budget);
         });
     }
 }

@@ -52,7 +52,7 @@ impl Way {
 
     /// The mean over a good, a usual and a bad run, for all that follows. Where no deadline makes
     /// a bad run worse than a good one is good, GPU time and the order go by the mean too.
-    fn take_mean(&mut self) {
+    pub(super) fn take_mean(&mut self) {
         self.rate *= 3.0 / (self.sooner + 1.0 + self.later);
         (self.sooner, self.later) = (1.0, 1.0);
     }
@@ -79,8 +79,14 @@ const PER_SHAPE: usize = 4;
 const SHAPES: usize = 8;
 
 impl Ways {
-    pub(super) fn new(limits: bool, means: bool) -> Self {
-        Self { known: BTreeMap::new(), limits, means }
+    pub(super) fn new(limits: bool) -> Self {
+        Self { known: BTreeMap::new(), limits, means: false }
+    }
+
+    /// From now on all that counts of a run time is its mean.
+    pub(super) fn take_means(&mut self) {
+        self.means = true;
+        self.known.values_mut().flatten().for_each(Way::take_mean);
     }
 
     /// The way a job is planned at present.

@@ -1,0 +1,247 @@
+//! GPUs are shared out by what one more is worth to each job, where only time counts, or time and
+//! energy, and restarts are cheap beside run times.
+//!
+//! A unit of a job's work is worth what it costs at the market's prices from now to the job's end.
+//! So every way to run has a worth per second, and GPUs go, a few at a time, to whoever gains most
+//! for each. When somebody comes or ends, the GPUs are split anew. Where restarts are dear that
+//! costs more than it brings, and jobs wait for each other instead ([`super::fill`]).
+
+use super::fill::Filler;
+use super::market::Level;
+use super::model::{Draft, Problem, Slot};
+use super::nodes::Spot;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// GPUs are split anew where a restart takes at most this part of a run, on average.
+const CHEAP: f64 = 1.0 / 40.0;
+/// What is lost by a restart counts so many times.
+const RESTARTS: f64 = 3.0;
+/// A split is taken to last for so many seconds at the most, and at the least.
+const LASTS: (f64, f64) = (10.0, 1800.0);
+/// A change of way that takes no more GPUs counts as this part of one.
+const NO_GPU: f64 = 1e-3;
+/// Whoever is overdue goes before all others.
+const OVERDUE: f64 = 1e15;
+
+/// A way to run, and what it is worth.
+#[derive(Clone, Copy)]
+struct Choice {
+    way: u32,
+    gpu_type: usize,
+    gpus: u32,
+    /// GPUs, those of slower types counted for less.
+    takes: f64,
+    /// Committed watts, where there is a budget.
+    watts: f64,
+    /// Each second.
+    worth: f64,
+}
+
+/// A job takes one way instead of another, or of none.
+struct Step {
+    /// Gained for each GPU.
+    gain: f64,
+    item: u32,
+    from: Option<u32>,
+    to: u32,
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Step {}
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Step {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.gain.total_cmp(&other.gain).then(other.item.cmp(&self.item))
+    }
+}
+
+impl Problem<'_, '_> {
+    /// Whether it pays to split GPUs anew whenever somebody comes or ends.
+    pub(super) fn splits_anew(&self) -> bool {
+        if self.deadlines || self.items.iter().any(|item| item.commits) {
+            return false;
+        }
+        let restarts: f64 = self.items.iter().map(|item| item.restart).sum();
+        let runs: f64 = (0..self.items.len()).map(|at| self.fastest(at)).sum();
+        restarts <= CHEAP * runs
+    }
+}
+
+impl Filler<'_, '_, '_> {
+    /// Shares out all GPUs.
+    pub(super) fn share(&self) -> Draft {
+        let problem = self.problem;
+        let fixed = problem.items.iter().map(|item| item.at_first().filter(|_| item.pinned));
+        let mut draft: Draft = fixed.collect();
+        let choices: Vec<Vec<Choice>> = (0..draft.len())
+            .map(|at| if draft[at].is_some() { Vec::new() } else { self.choices(at) })
+            .collect();
+        let chosen = self.split(&draft, &choices);
+        let slot = |way: u32| Slot { way, spot: Spot::new() };
+        let mut list: Vec<(usize, Slot)> = Vec::new();
+        for (at, choice) in chosen.iter().enumerate() {
+            list.extend(choice.map(|choice| (at, slot(choices[at][choice as usize].way))));
+        }
+        // Large ones find room first.
+        list.sort_by_key(|(at, slot)| (std::cmp::Reverse(problem.way(slot.way).shape.gpus), *at));
+        self.place(&mut draft, list);
+        self.mend(&mut draft, &choices, &chosen);
+        draft
+    }
+
+    /// What each way is worth to a job.
+    fn choices(&self, at: usize) -> Vec<Choice> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let (usual, only_watts) =
+            (Level { gpus: 1.0, watts: 1.0 }, Level { gpus: 0.0, watts: 1.0 });
+        let joule = problem.prices.watt(0.0, 1.0);
+        let mut unit = f64::INFINITY;
+        for (_, way) in problem.ways_of(at) {
+            let time = item.work / way.rate;
+            let taken = self.market.taken(way, problem.committed_watts(way), time, usual);
+            let energy = problem.prices.watt(0.0, time) * problem.usual_watts(way);
+            unit = unit.min((item.weight * time + taken + energy) / item.work.max(1e-9));
+        }
+        let now = item.now.as_ref().filter(|_| item.runs);
+        let choice = |(index, way): (u32, &super::ways::Way)| {
+            let watts = problem.committed_watts(way);
+            let mut worth = unit * way.rate - joule * problem.usual_watts(way);
+            worth -= self.market.taken(way, watts, 1.0, only_watts);
+            if now.is_some_and(|now| problem.same_but_limit(now.way, index)) {
+                // Whoever stays does not restart, which is worth more the sooner it ends.
+                let lasts = (item.work / way.rate).clamp(LASTS.0, LASTS.1);
+                let restart = item.restart * problem.hysteresis * RESTARTS;
+                worth += unit * way.rate * restart / lasts;
+            }
+            Choice {
+                way: index,
+                gpu_type: way.shape.gpu_type.index(),
+                gpus: way.shape.gpus,
+                takes: way.gpus() * problem.worth[way.shape.gpu_type.index()],
+                watts: if problem.budget.is_finite() { watts } else { 0.0 },
+                worth,
+            }
+        };
+        problem.ways_of(at).map(choice).collect()
+    }
+
+    /// The best step, again and again, until there is none.
+    fn split(&self, draft: &Draft, choices: &[Vec<Choice>]) -> Vec<Option<u32>> {
+        let problem = self.problem;
+        let nodes = problem.filled(draft);
+        let mut left = Left {
+            gpus: nodes.free_of.clone(),
+            watts: problem.budget - problem.owed.watts - nodes.committed,
+        };
+        let mut chosen: Vec<Option<u32>> = vec![None; choices.len()];
+        let next = |at: usize, from: Option<u32>, left: &Left| {
+            let step = left.best_step(&choices[at], at, from)?;
+            let first = from.is_none() && problem.items[at].overdue;
+            let ahead = if first { OVERDUE + problem.items[at].over } else { 0.0 };
+            Some(Step { gain: step.gain + ahead, ..step })
+        };
+        let mut heap: BinaryHeap<Step> =
+            (0..choices.len()).filter_map(|at| next(at, None, &left)).collect();
+        while let Some(step) = heap.pop() {
+            let at = step.item as usize;
+            let of = |index: u32| &choices[at][index as usize];
+            let from = step.from.map(of);
+            if left.suffices(from, of(step.to)) {
+                left.take(from, of(step.to));
+                chosen[at] = Some(step.to);
+            }
+            if left.gpus.iter().all(|gpus| *gpus == 0) {
+                break;
+            }
+            heap.extend(next(at, chosen[at], &left));
+        }
+        chosen
+    }
+
+    /// GPUs that lie on different nodes do not suit everybody. So whoever moves or starts takes the
+    /// best way that there is room for in the end, and whoever found no room does first.
+    fn mend(&self, draft: &mut Draft, choices: &[Vec<Choice>], chosen: &[Option<u32>]) {
+        let problem = self.problem;
+        let mut nodes = problem.filled(draft);
+        let moves = |at: &usize| {
+            let keeps = draft[*at].as_ref().is_some_and(|slot| problem.stays(*at, slot));
+            chosen[*at].is_some() && !keeps
+        };
+        let mut order: Vec<usize> = (0..draft.len()).filter(moves).collect();
+        order.sort_by_key(|at| draft[*at].is_some());
+        for at in order {
+            if nodes.free_of.iter().all(|free| *free == 0) {
+                return;
+            }
+            let has = draft[at].take();
+            if let Some(slot) = &has {
+                nodes.give_back(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+            }
+            let least = has.as_ref().map_or(0.0, |slot| {
+                let of_way = choices[at].iter().find(|choice| choice.way == slot.way);
+                of_way.map_or(0.0, |choice| choice.worth)
+            });
+            let mut by_worth: Vec<&Choice> =
+                choices[at].iter().filter(|choice| choice.worth > least).collect();
+            by_worth.sort_by(|a, b| b.worth.total_cmp(&a.worth));
+            let found = by_worth.iter().find_map(|choice| {
+                let (spot, _, _) = problem.place(&nodes, problem.way(choice.way))?;
+                Some(Slot { way: choice.way, spot })
+            });
+            draft[at] = found.or(has);
+            if let Some(slot) = &draft[at] {
+                nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+            }
+        }
+    }
+}
+
+/// What nobody has.
+struct Left {
+    /// By type.
+    gpus: Vec<u32>,
+    watts: f64,
+}
+
+impl Left {
+    /// The step that gains most for each GPU of those there is room for.
+    fn best_step(&self, choices: &[Choice], item: usize, from: Option<u32>) -> Option<Step> {
+        let has = from.map(|from| &choices[from as usize]);
+        let (takes, worth) = has.map_or((0.0, 0.0), |has| (has.takes, has.worth));
+        let step = |(to, choice): (usize, &Choice)| {
+            let better = choice.worth > worth && choice.takes >= takes;
+            (better && self.suffices(has, choice)).then(|| Step {
+                gain: (choice.worth - worth) / (choice.takes - takes).max(NO_GPU),
+                item: item as u32,
+                from,
+                to: to as u32,
+            })
+        };
+        choices.iter().enumerate().filter_map(step).max()
+    }
+
+    fn suffices(&self, from: Option<&Choice>, to: &Choice) -> bool {
+        let back = from.filter(|from| from.gpu_type == to.gpu_type).map_or(0, |from| from.gpus);
+        let watts = to.watts - from.map_or(0.0, |from| from.watts);
+        self.gpus[to.gpu_type] + back >= to.gpus && watts <= self.watts
+    }
+
+    fn take(&mut self, from: Option<&Choice>, to: &Choice) {
+        if let Some(from) = from {
+            self.gpus[from.gpu_type] += from.gpus;
+            self.watts += from.watts;
+        }
+        self.gpus[to.gpu_type] -= to.gpus;
+        self.watts -= to.watts;
+    }
+}
