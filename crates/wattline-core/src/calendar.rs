@@ -56,12 +56,35 @@ impl<'de> Deserialize<'de> for UtcOffset {
 }
 
 /// A piecewise-constant value that repeats every week.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written<T>")]
 pub struct Calendar<T> {
     /// Seconds into the week (from Monday 00:00 local time) at which a value begins; the first is 0.
     steps: Vec<(i64, T)>,
     /// Local time minus UTC, in seconds.
     utc_offset: i64,
+}
+
+/// A calendar as it was written down.
+#[derive(Deserialize)]
+struct Written<T> {
+    steps: Vec<(i64, T)>,
+    utc_offset: i64,
+}
+
+impl<T> TryFrom<Written<T>> for Calendar<T> {
+    type Error = CalendarError;
+
+    fn try_from(Written { steps, utc_offset }: Written<T>) -> Result<Self, CalendarError> {
+        let begins = steps.first().is_some_and(|first| first.0 == 0);
+        let rises = steps.windows(2).all(|two| two[0].0 < two[1].0);
+        let ends = steps.last().is_some_and(|last| last.0 < WEEK);
+        if begins && rises && ends && utc_offset.abs() <= DAY {
+            Ok(Self { steps, utc_offset })
+        } else {
+            Err(CalendarError::Steps)
+        }
+    }
 }
 
 /// Why rules do not make a calendar.
@@ -78,6 +101,9 @@ pub enum CalendarError {
     /// An offset that is not one.
     #[error("'{0}' is not an offset from UTC: write it as \"+01:00\" or \"-05:00\"")]
     UtcOffset(String),
+    /// Steps that do not make a week.
+    #[error("the steps of a week must begin at 0, rise, and end within the week")]
+    Steps,
 }
 
 /// On these days, between these times, the value is this. Later rules win over earlier ones.

@@ -3,10 +3,11 @@
 use crate::calendar::Calendar;
 use crate::time::Timestamp;
 use crate::units::{CarbonIntensity, CarbonPrice, EnergyPrice, Euros, Watts};
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// Prices over time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     /// Of energy.
     pub energy: Calendar<EnergyPrice>,

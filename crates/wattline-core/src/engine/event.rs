@@ -7,11 +7,13 @@ use crate::job::{Job, JobError, Work};
 use crate::predictor::Measurement;
 use crate::prices::Prices;
 use crate::units::Watts;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
 
 /// Something that happened. Facts, not commands: hearing one twice does no harm.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Time has passed.
     Clock,

@@ -280,6 +280,11 @@ impl<'p> Engine<'p> {
         let waiting = |id: ActionId| self.actions.iter().any(|action| action.id == id);
         self.in_flight.iter().map(|(id, out)| (*id, *out)).filter(move |(id, _)| !waiting(*id))
     }
+    /// Whether an action was handed out and not confirmed yet.
+    #[must_use]
+    pub fn is_under_way(&self, action: ActionId) -> bool {
+        self.in_flight.contains_key(&action)
+    }
     /// The plan in force.
     #[must_use]
     pub fn plan_id(&self) -> PlanId {

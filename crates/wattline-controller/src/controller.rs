@@ -1,0 +1,253 @@
+//! The loop around the engine, without a clock of its own.
+
+use crate::backend::{Backend, BackendError, Report};
+use crate::store::{Entry, Store, StoreError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+use wattline_core::Timestamp;
+use wattline_core::action::{Action, ActionKind};
+use wattline_core::calendar::Calendar;
+use wattline_core::engine::{Engine, Event, EventError};
+use wattline_core::ids::{ActionId, JobId};
+use wattline_core::job::Job;
+use wattline_core::units::{Seconds, Watts};
+
+/// An action that is not confirmed after this long is sent again.
+const AGAIN: Seconds = Seconds::new(10.0);
+
+/// Why the controller could not do something.
+#[derive(Debug, Error)]
+pub enum ControllerError {
+    /// It could not be written down.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It makes no sense.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// The cluster does not answer. Nothing was heard from it, and nothing follows from that; it
+    /// is asked again, and told again, at the next turn.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// An action that the cluster has not confirmed.
+struct Sent {
+    action: Action,
+    /// When it was sent last; not by this controller yet, if none.
+    at: Option<Timestamp>,
+}
+
+/// All that follows from a journal, and nothing else.
+struct Replica {
+    engine: Engine<'static>,
+    /// Never goes back, whatever the clock does.
+    now: Timestamp,
+    /// The number of the report to hear next.
+    next_report: u64,
+    sent: BTreeMap<ActionId, Sent>,
+}
+
+impl Replica {
+    fn take_in(&mut self, entry: Entry) {
+        self.now = self.now.max(entry.at);
+        self.next_report = entry.next_report;
+        for event in entry.events {
+            // What makes no sense changes nothing, also when it is read again.
+            let _ = self.engine.handle(self.now, event);
+        }
+        let _ = self.engine.handle(self.now, Event::Clock);
+        while let Some(action) = self.engine.poll_action() {
+            self.sent.insert(action.id, Sent { action, at: None });
+        }
+        let engine = &self.engine;
+        self.sent.retain(|id, _| engine.is_under_way(*id));
+    }
+}
+
+/// The engine, its journal and its cluster.
+pub struct Controller<B> {
+    replica: Replica,
+    store: Store,
+    backend: B,
+    /// Jobs that the cluster has heard of from this controller.
+    admitted: u32,
+}
+
+impl<B: Backend> Controller<B> {
+    /// A controller as the journal left it. `engine` must be made as it was when the journal was
+    /// begun.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn open(
+        engine: Engine<'static>,
+        store: Store,
+        backend: B,
+        begin: Timestamp,
+    ) -> Result<Self, ControllerError> {
+        let mut replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
+        store.read(|entry| -> Result<(), StoreError> {
+            replica.take_in(entry);
+            Ok(())
+        })?;
+        Ok(Self { replica, store, backend, admitted: 0 })
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<'static> {
+        &self.replica.engine
+    }
+
+    /// Its cluster.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Its journal.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The time it goes by.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.replica.now
+    }
+
+    /// When to call [`Controller::turn`] at the latest.
+    #[must_use]
+    pub fn next_turn(&self) -> Option<Timestamp> {
+        let again = self
+            .replica
+            .sent
+            .values()
+            .map(|sent| sent.at.map_or(self.replica.now, |at| at + AGAIN))
+            .min();
+        [self.replica.engine.poll_timeout(), self.backend.next_event(), again]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Takes a job. When this returns it will not be lost.
+    ///
+    /// # Errors
+    /// When the job makes no sense or cannot be written down; nothing has changed then.
+    pub fn submit(&mut self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
+        job.validate().map_err(EventError::from)?;
+        let id = JobId(self.replica.engine.state().job_count() as u32);
+        self.tell(now, Event::Submitted(job))?;
+        Ok(id)
+    }
+
+    /// A user takes a job back.
+    ///
+    /// # Errors
+    /// When there is no such job or it cannot be written down; nothing has changed then.
+    pub fn cancel(&mut self, now: Timestamp, id: JobId) -> Result<(), ControllerError> {
+        if id.index() >= self.replica.engine.state().job_count() {
+            return Err(EventError::UnknownJob(id).into());
+        }
+        self.tell(now, Event::Cancelled(id))
+    }
+
+    /// The administrator sets another budget.
+    ///
+    /// # Errors
+    /// When it cannot be written down; nothing has changed then.
+    pub fn set_budget(
+        &mut self,
+        now: Timestamp,
+        budget: Option<Calendar<Watts>>,
+    ) -> Result<(), ControllerError> {
+        self.tell(now, Event::BudgetSet(budget))
+    }
+
+    fn tell(&mut self, now: Timestamp, event: Event) -> Result<(), ControllerError> {
+        self.write_down(now, vec![event], self.replica.next_report)
+    }
+
+    /// Hears what happened, plans if that is due, and acts.
+    ///
+    /// # Errors
+    /// When what was heard cannot be written down: then it will be heard again, and nothing was
+    /// done. When the cluster does not answer: then whatever else was to be done has been done.
+    pub fn turn(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        let now = self.replica.now.max(now);
+        let heard = self.backend.reports(now, self.replica.next_report);
+        let (mut reports, answer) = match heard {
+            Ok(reports) => (reports, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        reports.sort_by_key(|report| report.number);
+        let mut next = self.replica.next_report;
+        let mut events = Vec::new();
+        // Of what comes twice the first counts, and what comes before its turn comes again.
+        for Report { number, event } in reports {
+            if number == next {
+                events.push(event);
+                next += 1;
+            }
+        }
+        let due = self.replica.engine.poll_timeout().is_some_and(|due| due <= now);
+        if due || !events.is_empty() {
+            self.write_down(now, events, next)?;
+        }
+        Ok(answer.and(self.act(now))?)
+    }
+
+    /// First into the journal, then into the engine.
+    fn write_down(
+        &mut self,
+        now: Timestamp,
+        events: Vec<Event>,
+        next_report: u64,
+    ) -> Result<(), ControllerError> {
+        let entry = Entry { at: self.replica.now.max(now), events, next_report };
+        self.store.append(&entry)?;
+        self.replica.take_in(entry);
+        Ok(())
+    }
+
+    /// Sends what was not sent yet, and again what was not confirmed for long. What lowers power
+    /// must not wait for something that could not be sent.
+    fn act(&mut self, now: Timestamp) -> Result<(), BackendError> {
+        let Replica { engine, sent, .. } = &mut self.replica;
+        let mut outcome = Ok(());
+        for sent in sent.values_mut() {
+            if sent.at.is_some_and(|at| now < at + AGAIN) {
+                continue;
+            }
+            let admitted = match &sent.action.kind {
+                ActionKind::Start { job, .. } => {
+                    admit(&mut self.backend, &mut self.admitted, engine, *job)
+                }
+                _ => Ok(()),
+            };
+            match admitted.and_then(|()| self.backend.send(now, &sent.action)) {
+                Ok(()) => sent.at = Some(now),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+}
+
+/// Tells the cluster of all jobs up to this one.
+fn admit<B: Backend>(
+    backend: &mut B,
+    admitted: &mut u32,
+    engine: &Engine<'static>,
+    job: JobId,
+) -> Result<(), BackendError> {
+    while *admitted <= job.0 {
+        let id = JobId(*admitted);
+        backend.admit(id, &engine.state().job(id).job)?;
+        *admitted += 1;
+    }
+    Ok(())
+}

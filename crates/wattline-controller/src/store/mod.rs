@@ -1,0 +1,311 @@
+//! What must not be lost: an append-only journal of all that the engine was told, in SQLite.
+//!
+//! One entry is one instant: the time, and what was heard then. It is on the disk (WAL,
+//! `synchronous=FULL`) before anything follows from it. One writer; a second one is refused.
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+use wattline_core::Timestamp;
+use wattline_core::engine::Event;
+
+/// Says whose file it is, and in which format: "wtln".
+const APPLICATION: i64 = 0x7774_6c6e;
+const FORMAT: i64 = 1;
+/// How SQLite begins its files.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
+const SCHEMA: &str = "
+CREATE TABLE about (what TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE journal (
+    number INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    entry TEXT NOT NULL
+) STRICT;
+";
+
+/// One instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// What was heard.
+    pub events: Vec<Event>,
+    /// The cluster's reports before this number have been heard.
+    pub next_report: u64,
+}
+
+/// Why a journal cannot be read or written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Somebody else writes it.
+    #[error("{}: another controller uses this journal; stop it first", .0.display())]
+    InUse(PathBuf),
+    /// The disk is full.
+    #[error("{}: no room left on the disk; nothing was changed, free some and go on", .0.display())]
+    Full(PathBuf),
+    /// Something else.
+    #[error("{}: this is not a journal of wattline", .0.display())]
+    Foreign(PathBuf),
+    /// Written by another version.
+    #[error(
+        "{}: the journal has format {found}, this program reads {FORMAT}; use the version that wrote it",
+        path.display()
+    )]
+    Format {
+        /// Which file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+    },
+    /// It was begun for something else.
+    #[error("{}: the journal was begun with another {what}; name another file to begin anew", path.display())]
+    About {
+        /// Which file.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
+    /// It is damaged.
+    #[error("{}: damaged: {what}; restore it from a copy", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// How.
+        what: String,
+    },
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Anything else that SQLite says.
+    #[error("{}: {source}", path.display())]
+    Sql {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        source: rusqlite::Error,
+    },
+}
+
+/// A journal that is open for writing.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    connection: Connection,
+    /// Number of the next entry.
+    next: i64,
+}
+
+impl Store {
+    /// Opens a journal, or begins one. `about` is what it is about, by names: which cluster, which
+    /// policy. A journal that was begun with something else is refused.
+    ///
+    /// # Errors
+    /// When it cannot be read, is somebody else's, in use, damaged, or about something else.
+    pub fn open(path: &Path, about: &[(&str, &str)]) -> Result<Self, StoreError> {
+        let sql = |source| of(path, source);
+        if is_foreign(path)? {
+            return Err(StoreError::Foreign(path.to_owned()));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(sql)?;
+        // Whoever holds the file holds it for as long as it runs.
+        connection.busy_timeout(Duration::ZERO).map_err(sql)?;
+        let mut store = Self { path: path.to_owned(), connection, next: 1 };
+        let is_new = store.check_whose()?;
+        store.claim().map_err(sql)?;
+        if is_new {
+            store.begin(about).map_err(sql)?;
+        } else {
+            store.check(about)?;
+        }
+        let last = "SELECT coalesce(max(number), 0) FROM journal";
+        store.next =
+            1 + store.connection.query_row(last, (), |row| row.get::<_, i64>(0)).map_err(sql)?;
+        Ok(store)
+    }
+
+    /// Holds the file until the end, whoever else comes.
+    fn claim(&self) -> Result<(), rusqlite::Error> {
+        let c = &self.connection;
+        c.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        c.pragma_update(None, "journal_mode", "WAL")?;
+        c.pragma_update(None, "synchronous", "FULL")?;
+        // The lock is taken with the first write.
+        c.execute_batch("BEGIN IMMEDIATE; COMMIT;")
+    }
+
+    /// Whether the file is new. Nothing is changed before that is known.
+    fn check_whose(&self) -> Result<bool, StoreError> {
+        let sql = |source| of(&self.path, source);
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        let tables: i64 = self.connection.query_row(tables, (), |row| row.get(0)).map_err(sql)?;
+        let application = self.pragma("application_id")?;
+        if tables == 0 && application == 0 {
+            return Ok(true);
+        }
+        if application != APPLICATION {
+            return Err(StoreError::Foreign(self.path.clone()));
+        }
+        match self.pragma("user_version")? {
+            FORMAT => Ok(false),
+            found => Err(StoreError::Format { path: self.path.clone(), found }),
+        }
+    }
+
+    fn pragma(&self, name: &str) -> Result<i64, StoreError> {
+        let value = self.connection.pragma_query_value(None, name, |row| row.get(0));
+        value.map_err(|source| of(&self.path, source))
+    }
+
+    fn begin(&mut self, about: &[(&str, &str)]) -> Result<(), rusqlite::Error> {
+        let begin = self.connection.transaction()?;
+        begin.execute_batch(SCHEMA)?;
+        begin.pragma_update(None, "application_id", APPLICATION)?;
+        begin.pragma_update(None, "user_version", FORMAT)?;
+        for (what, value) in about {
+            begin.execute("INSERT INTO about VALUES (?1, ?2)", (what, value))?;
+        }
+        begin.commit()
+    }
+
+    /// Whether it is sound, and about the same.
+    fn check(&self, about: &[(&str, &str)]) -> Result<(), StoreError> {
+        let sql = |source| of(&self.path, source);
+        let path = || self.path.clone();
+        let check = self.connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0));
+        let check: String = check.map_err(sql)?;
+        if check != "ok" {
+            return Err(StoreError::Damaged { path: path(), what: check });
+        }
+        for (what, value) in about {
+            let ask = "SELECT value FROM about WHERE what = ?1";
+            let known = self.connection.query_row(ask, [what], |row| row.get::<_, String>(0));
+            if known.optional().map_err(sql)?.as_deref() != Some(*value) {
+                return Err(StoreError::About { path: path(), what: (*what).to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an instant down. When this returns it is on the disk.
+    ///
+    /// # Errors
+    /// When it could not be written; then it is not in the journal at all.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let text = serde_json::to_string(entry).map_err(|source| StoreError::Damaged {
+            path: self.path.clone(),
+            what: format!("an entry cannot be written: {source}"),
+        })?;
+        let write =
+            || -> Result<(), rusqlite::Error> {
+                let transaction = rusqlite::Transaction::new_unchecked(
+                    &self.connection,
+                    TransactionBehavior::Immediate,
+                )?;
+                transaction
+                    .prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3)")?
+                    .execute((self.next, entry.at.micros(), &text))?;
+                transaction.commit()
+            };
+        write().map_err(|source| of(&self.path, source))?;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Reads all entries in order.
+    ///
+    /// # Errors
+    /// When the journal cannot be read to its end, or `take` fails.
+    pub fn read<E: From<StoreError>>(
+        &self,
+        mut take: impl FnMut(Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let sql = |source| StoreError::from(of(&self.path, source));
+        let mut statement = self
+            .connection
+            .prepare("SELECT number, at, entry FROM journal ORDER BY number")
+            .map_err(sql)?;
+        let mut rows = statement.query(()).map_err(sql)?;
+        let mut expected = 1;
+        while let Some(row) = rows.next().map_err(sql)? {
+            let number: i64 = row.get(0).map_err(sql)?;
+            let at: i64 = row.get(1).map_err(sql)?;
+            let text: String = row.get(2).map_err(sql)?;
+            let damaged = |what: String| StoreError::Damaged { path: self.path.clone(), what };
+            if number != expected {
+                return Err(damaged(format!("entry {expected} is missing")).into());
+            }
+            let entry: Entry = serde_json::from_str(&text)
+                .map_err(|source| damaged(format!("entry {number}: {source}")))?;
+            if entry.at.micros() != at {
+                return Err(damaged(format!("entry {number}: two times")).into());
+            }
+            take(entry)?;
+            expected += 1;
+        }
+        Ok(())
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        (self.next - 1) as u64
+    }
+
+    /// Whether nothing has been written down yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The file may grow to this many bytes and no more.
+    ///
+    /// # Errors
+    /// When SQLite does not take it.
+    pub fn limit_size(&self, bytes: u64) -> Result<(), StoreError> {
+        let sql = |source| of(&self.path, source);
+        let page: i64 =
+            self.connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sql)?;
+        let pages = (bytes / page.max(1) as u64).max(1) as i64;
+        // It answers with what holds now.
+        let ask = format!("PRAGMA max_page_count = {pages}");
+        self.connection.query_row(&ask, (), |_| Ok(())).map_err(sql)
+    }
+}
+
+/// Whether there is a file that SQLite did not write; it would take a short one for a new one.
+fn is_foreign(path: &Path) -> Result<bool, StoreError> {
+    let io = |source| StoreError::Io { path: path.to_owned(), source };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(io(error)),
+    };
+    let mut begin = Vec::new();
+    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut begin).map_err(io)?;
+    Ok(!begin.is_empty() && begin != MAGIC)
+}
+
+/// What SQLite said, in words that help.
+fn of(path: &Path, source: rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse(path),
+        Some(ErrorCode::DiskFull) => StoreError::Full(path),
+        Some(ErrorCode::NotADatabase) => StoreError::Foreign(path),
+        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, what: source.to_string() },
+        _ => StoreError::Sql { path, source },
+    }
+}

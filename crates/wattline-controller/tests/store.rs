@@ -1,0 +1,194 @@
+//! The journal's file: what is refused, and in which words.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::Arc;
+use wattline_controller::store::{Entry, Store, StoreError};
+use wattline_core::Timestamp;
+use wattline_core::calendar::{Calendar, Rule, UtcOffset};
+use wattline_core::engine::Event;
+use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, UserId, WorkloadId};
+use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
+use wattline_core::placement::Configuration;
+use wattline_core::predictor::Measurement;
+use wattline_core::prices::Prices;
+use wattline_core::units::{EurosPerSecond, Seconds, Watts};
+
+const ABOUT: [(&str, &str); 2] = [("cluster", "demo"), ("policy", "wattline")];
+
+fn entry(seconds: f64, events: Vec<Event>) -> Entry {
+    Entry { at: Timestamp::from_seconds(seconds), events, next_report: 7 }
+}
+
+fn read(store: &Store) -> Result<Vec<Entry>, StoreError> {
+    let mut entries = Vec::new();
+    store.read(|entry| -> Result<(), StoreError> {
+        entries.push(entry);
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+/// One of each, with numbers that do not end, and a name that would be trouble elsewhere.
+fn all_events() -> Vec<Event> {
+    let third = 1.0 / 3.0;
+    let job = Job {
+        name: "a'); DROP TABLE journal; --\n\u{1b}[31m<b>\"".into(),
+        user: UserId(3),
+        workload: WorkloadId(2),
+        work: Work(1e9 * third),
+        submit: Timestamp::from_seconds(0.1 + 0.2),
+        deadline: Some(Timestamp::from_seconds(1e9)),
+        weight: EurosPerSecond::new(third * 1e-5),
+        elasticity: Elasticity::Adaptive,
+        gpus: Bounds { min: 1, max: 8, requested: 2 },
+        batch: Bounds { min: 64, max: 512, requested: 128 },
+        restart: RestartCost { save: Seconds::new(third), load: Seconds::new(2.0 * third) },
+        preemptible: true,
+        shapes: None,
+    };
+    let measured = Measurement {
+        at: Timestamp::from_seconds(5.0),
+        job: JobId(1),
+        workload: WorkloadId(2),
+        configuration: Configuration {
+            gpu_type: GpuTypeId(0),
+            gpus: 2,
+            nodes: 1,
+            batch: 128,
+            power_limit: Watts::new(700.0 * third),
+        },
+        node: Some(NodeId(4)),
+        processed: Work(12_345.678_9 * third),
+        seconds: Seconds::new(60.0 * third),
+        power: Some(Watts::new(431.7 * third)),
+        noise_scale: Some(1e-7 * third),
+        load: None,
+    };
+    let rule = Rule {
+        days: "mon-fri".into(),
+        from: "08:00".into(),
+        to: "20:00".into(),
+        value: Watts::new(1e4 * third),
+    };
+    let offset: UtcOffset = "+01:00".parse().unwrap();
+    let budget = Calendar::from_rules(Watts::new(2e4 * third), &[rule], offset).unwrap();
+    let (id, action, node) = (JobId(1), ActionId(9), NodeId(4));
+    vec![
+        Event::Clock,
+        Event::Submitted(Arc::new(job)),
+        Event::Cancelled(id),
+        Event::Started { job: id, action },
+        Event::Stopped { job: id, run: action, done: Work(1e8 * third) },
+        Event::Finished(id),
+        Event::Progress { job: id, done: Work(third) },
+        Event::Measured(measured),
+        Event::Limited { job: id, action },
+        Event::NodeUp(node),
+        Event::NodeAsleep(node),
+        Event::NodeLost(node),
+        Event::Failed { action },
+        Event::BudgetSet(Some(budget)),
+        Event::BudgetSet(None),
+        Event::PricesSet(Prices::default()),
+    ]
+}
+
+#[test]
+fn what_is_read_is_what_was_written_to_the_last_digit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    let written = vec![entry(0.0, all_events()), entry(1e-6, Vec::new()), entry(2.0, all_events())];
+    for entry in &written {
+        store.append(entry).unwrap();
+    }
+    assert_eq!(read(&store).unwrap(), written);
+    drop(store);
+    let store = Store::open(&path, &ABOUT).unwrap();
+    assert_eq!((store.len(), read(&store).unwrap()), (3, written));
+}
+
+#[test]
+fn a_second_writer_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut first = Store::open(&path, &ABOUT).unwrap();
+    let second = Store::open(&path, &ABOUT).unwrap_err();
+    assert!(matches!(second, StoreError::InUse(_)), "{second}");
+    first.append(&entry(0.0, all_events())).unwrap();
+    drop(first);
+    assert_eq!(Store::open(&path, &ABOUT).unwrap().len(), 1);
+}
+
+#[test]
+fn a_journal_of_something_else_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    drop(Store::open(&path, &ABOUT).unwrap());
+    let other = Store::open(&path, &[("cluster", "demo"), ("policy", "fifo")]).unwrap_err();
+    assert!(other.to_string().contains("another policy"), "{other}");
+
+    for text in ["no database at all, but long enough to be taken for one".repeat(100), "x".into()]
+    {
+        let path = folder.path().join("text");
+        std::fs::write(&path, &text).unwrap();
+        let error = Store::open(&path, &ABOUT).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+
+    let path = folder.path().join("tables");
+    let foreign = rusqlite::Connection::open(&path).unwrap();
+    foreign.execute_batch("CREATE TABLE journal (a TEXT)").unwrap();
+    drop(foreign);
+    let error = Store::open(&path, &ABOUT).unwrap_err();
+    assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+}
+
+#[test]
+fn another_format_and_damage_are_told_from_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |name: &str, sql: &str| {
+        let path = folder.path().join(name);
+        let mut store = Store::open(&path, &ABOUT).unwrap();
+        for second in 0..3 {
+            store.append(&entry(f64::from(second), all_events())).unwrap();
+        }
+        drop(store);
+        rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        match Store::open(&path, &ABOUT) {
+            Ok(store) => read(&store).map(drop).unwrap_err(),
+            Err(error) => error,
+        }
+    };
+    let error = change("format", "PRAGMA user_version = 99");
+    assert!(matches!(error, StoreError::Format { found: 99, .. }), "{error}");
+    let error = change("gap", "DELETE FROM journal WHERE number = 2");
+    assert!(error.to_string().contains("entry 2 is missing"), "{error}");
+    let error = change("text", "UPDATE journal SET entry = '{}' WHERE number = 3");
+    assert!(error.to_string().contains("entry 3: missing field"), "{error}");
+    let error = change("time", "UPDATE journal SET at = at + 1 WHERE number = 1");
+    assert!(error.to_string().contains("entry 1: two times"), "{error}");
+}
+
+#[test]
+fn a_full_disk_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    store.append(&entry(0.0, all_events())).unwrap();
+    store.limit_size(1).unwrap();
+    let mut written = 1;
+    let error = loop {
+        match store.append(&entry(f64::from(written), all_events())) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1000);
+    };
+    assert!(matches!(error, StoreError::Full(_)), "{error}");
+    assert_eq!(read(&store).unwrap().len(), written as usize);
+    store.limit_size(1 << 30).unwrap();
+    store.append(&entry(f64::from(written), all_events())).unwrap();
+    assert_eq!(read(&store).unwrap().len(), written as usize + 1);
+}
