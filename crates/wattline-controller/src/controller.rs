@@ -1,6 +1,7 @@
 //! The loop around the engine, without a clock of its own.
 
 use crate::backend::{Backend, BackendError, Report};
+use crate::emulated::Emulated;
 use crate::store::{Entry, Store, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,11 @@ pub enum ControllerError {
     /// It makes no sense.
     #[error(transparent)]
     Event(#[from] EventError),
+    /// The emulated cluster does otherwise.
+    #[error(
+        "the emulated cluster does not repeat what entry {0} of the journal says: it was written by another version; name another file to begin anew"
+    )]
+    Otherwise(u64),
     /// The cluster does not answer. Nothing was heard from it, and nothing follows from that; it
     /// is asked again, and told again, at the next turn.
     #[error(transparent)]
@@ -168,7 +174,9 @@ impl<B: Backend> Controller<B> {
     }
 
     fn tell(&mut self, now: Timestamp, event: Event) -> Result<(), ControllerError> {
-        self.write_down(now, vec![event], self.replica.next_report)
+        let Replica { now: last, next_report, .. } = self.replica;
+        let at = last.max(now);
+        self.write_down(Entry { at, events: vec![event], next_report, acts: false })
     }
 
     /// Hears what happened, plans if that is due, and acts.
@@ -194,20 +202,17 @@ impl<B: Backend> Controller<B> {
             }
         }
         let due = self.replica.engine.poll_timeout().is_some_and(|due| due <= now);
-        if due || !events.is_empty() {
-            self.write_down(now, events, next)?;
+        // When the cluster hears of an action is written down too.
+        let unsent = self.replica.sent.values().any(|sent| sent.at.is_none());
+        if due || unsent || !events.is_empty() {
+            let at = self.replica.now.max(now);
+            self.write_down(Entry { at, events, next_report: next, acts: true })?;
         }
         Ok(answer.and(self.act(now))?)
     }
 
     /// First into the journal, then into the engine.
-    fn write_down(
-        &mut self,
-        now: Timestamp,
-        events: Vec<Event>,
-        next_report: u64,
-    ) -> Result<(), ControllerError> {
-        let entry = Entry { at: self.replica.now.max(now), events, next_report };
+    fn write_down(&mut self, entry: Entry) -> Result<(), ControllerError> {
         self.store.append(&entry)?;
         self.replica.take_in(entry);
         Ok(())
@@ -234,6 +239,43 @@ impl<B: Backend> Controller<B> {
             }
         }
         outcome
+    }
+}
+
+impl Controller<Emulated> {
+    /// As [`Controller::open`], with an emulated cluster that died with its controller: it begins
+    /// anew, and all that the journal says is done to it once more, so that it is the same again.
+    ///
+    /// # Errors
+    /// When the journal cannot be read, or the cluster does otherwise than the journal says.
+    pub fn reenact(
+        engine: Engine<'static>,
+        store: Store,
+        backend: Emulated,
+        begin: Timestamp,
+    ) -> Result<Self, ControllerError> {
+        let replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
+        let mut entries = Vec::new();
+        store.read(|entry| -> Result<(), StoreError> {
+            entries.push(entry);
+            Ok(())
+        })?;
+        let mut controller = Self { replica, store, backend, admitted: 0 };
+        for (number, entry) in (1..).zip(entries) {
+            let (at, acts) = (entry.at, entry.acts);
+            let again = controller.backend.reports(at, controller.replica.next_report)?;
+            let again = again.into_iter().filter(|report| report.number < entry.next_report);
+            let again: Vec<Event> = again.map(|report| report.event).collect();
+            let reported = entry.next_report - controller.replica.next_report;
+            if again.len() as u64 != reported || (reported > 0 && again != entry.events) {
+                return Err(ControllerError::Otherwise(number));
+            }
+            controller.replica.take_in(entry);
+            if acts {
+                controller.act(at)?;
+            }
+        }
+        Ok(controller)
     }
 }
 

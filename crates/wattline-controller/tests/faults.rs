@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{Cluster, begin, engine, instance};
+use common::{begin, instance};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use wattline_controller::store::{Entry, Store, StoreError};
-use wattline_controller::{Backend, BackendError, Controller, ControllerError, Report};
+use wattline_controller::{Backend, BackendError, Controller, ControllerError, Emulated, Report};
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
@@ -38,6 +38,8 @@ const DAY: f64 = 86_400.0;
 
 /// A controller died here.
 struct Died;
+
+type Cluster = Rc<RefCell<Emulated>>;
 
 /// The way to the cluster, which is not to be trusted.
 struct Flaky {
@@ -152,7 +154,7 @@ impl Stage {
             calm: Rc::clone(&self.calm),
         };
         let store = Store::open(&self.journal(), &[("cluster", &self.instance.name)]).unwrap();
-        let engine = engine(&self.instance, self.policy);
+        let (engine, _) = begin(&self.instance, self.policy);
         Controller::open(engine, store, flaky, self.instance.start).unwrap()
     }
 
@@ -193,9 +195,10 @@ fn knows(controller: &Controller<Flaky>, instance: &Instance) -> Snapshot {
 fn run(seed: u64, folder: &Path) {
     let policies = ["fifo", "edf", "wattline+work=2000"];
     let instance = instance(seed);
+    let policy = policies[(seed % 3) as usize];
     let mut stage = Stage {
-        policy: policies[(seed % 3) as usize],
-        cluster: Rc::new(RefCell::new(begin(&instance))),
+        policy,
+        cluster: Rc::new(RefCell::new(begin(&instance, policy).1)),
         random: Rc::new(RefCell::new(Pcg64Mcg::seed_from_u64(seed))),
         late: Rc::default(),
         true_time: Rc::new(RefCell::new(instance.start)),

@@ -16,7 +16,7 @@ use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 const ABOUT: [(&str, &str); 2] = [("cluster", "demo"), ("policy", "wattline")];
 
 fn entry(seconds: f64, events: Vec<Event>) -> Entry {
-    Entry { at: Timestamp::from_seconds(seconds), events, next_report: 7 }
+    Entry { at: Timestamp::from_seconds(seconds), events, next_report: 7, acts: true }
 }
 
 fn read(store: &Store) -> Result<Vec<Entry>, StoreError> {
@@ -59,7 +59,7 @@ fn all_events() -> Vec<Event> {
         },
         node: Some(NodeId(4)),
         processed: Work(12_345.678_9 * third),
-        seconds: Seconds::new(60.0 * third),
+        seconds: Seconds::new(249.345_56),
         power: Some(Watts::new(431.7 * third)),
         noise_scale: Some(1e-7 * third),
         load: None,

@@ -8,6 +8,7 @@
 
 pub mod accuracy;
 pub mod andreas;
+pub mod begin;
 pub mod describe;
 pub mod experiment;
 mod findings;

@@ -1,8 +1,8 @@
 //! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
 
 use crate::accuracy::AtStart;
+use crate::begin::begin;
 use crate::findings;
-use crate::foresight::MEASURE_EVERY;
 use crate::instance::Instance;
 use crate::metrics::{JobOutcome, Summary};
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
 use wattline_core::engine::{Alert, Engine, Event, EventError};
 use wattline_core::forecast::{Horizon, JobForecast, forecast};
-use wattline_core::ids::{JobId, NodeId};
+use wattline_core::ids::JobId;
 use wattline_core::placement::Placement;
 use wattline_core::power::TOLERANCE;
 use wattline_core::snapshot::Snapshot;
-use wattline_core::state::State;
 use wattline_core::units::{Seconds, Watts};
 use wattline_policies::RegistryError;
 use wattline_world::world::{LogEntry, World};
@@ -123,32 +122,7 @@ impl<'a> Run<'a> {
         policy: &'a str,
         watch: &'a Watch<'a>,
     ) -> Result<Self, SimulationError> {
-        let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
-        let asleep = asleep_at_first(instance, &mut state);
-        let engine = Engine::new(
-            instance.engine.clone(),
-            state,
-            wattline_policies::policy(policy)?,
-            instance.predictor(),
-            instance.prices.clone(),
-            instance.budget.clone(),
-        );
-        let mut world_config = instance.world.clone();
-        if instance.learns() {
-            world_config.measure_every.get_or_insert(MEASURE_EVERY);
-        }
-        world_config.keep_log |= watch.record;
-        let mut world = World::new(
-            Arc::clone(&instance.cluster),
-            Arc::clone(&instance.physics),
-            world_config,
-            instance.start,
-            instance.prices.clone(),
-            instance.budget.clone(),
-        );
-        for node in asleep {
-            world.begin_asleep(instance.start, node);
-        }
+        let (engine, world) = begin(instance, policy, watch.record)?;
         Ok(Self {
             instance,
             policy,
@@ -170,26 +144,6 @@ impl<'a> Run<'a> {
             alerts: Vec::new(),
         })
     }
-}
-
-/// A budget below what idle nodes draw has been kept before the simulation begins too: as many
-/// nodes sleep as it takes, the last ones first.
-fn asleep_at_first(instance: &Instance, state: &mut State) -> Vec<NodeId> {
-    let Some(budget) = &instance.budget else {
-        return Vec::new();
-    };
-    let lead = instance.start + instance.engine.budget_lead;
-    let line = budget.least(instance.start, lead, |a, b| a < b) - instance.engine.margin;
-    let mut asleep = Vec::new();
-    let nodes: Vec<NodeId> = instance.cluster.node_ids().collect();
-    for node in nodes.into_iter().rev() {
-        if state.planned_committed() <= line {
-            break;
-        }
-        state.begin_asleep(node);
-        asleep.push(node);
-    }
-    asleep
 }
 
 struct Run<'a> {

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Plan(commands::plan::Args),
     /// Turn one knob (load, budget, price, restart cost, an option) and see what each policy costs
     Sweep(Box<commands::sweep::Args>),
+    /// Run live on an emulated cluster, with a journal that survives anything
+    Serve(Box<commands::serve::Args>),
     /// Look at, convert and generate traces
     #[command(subcommand)]
     Trace(commands::trace::Command),

@@ -37,6 +37,8 @@ pub struct Entry {
     pub events: Vec<Event>,
     /// The cluster's reports before this number have been heard.
     pub next_report: u64,
+    /// Whether the cluster was told what to do right after it.
+    pub acts: bool,
 }
 
 /// Why a journal cannot be read or written.
@@ -232,7 +234,7 @@ impl Store {
         &self,
         mut take: impl FnMut(Entry) -> Result<(), E>,
     ) -> Result<(), E> {
-        let sql = |source| StoreError::from(of(&self.path, source));
+        let sql = |source| of(&self.path, source);
         let mut statement = self
             .connection
             .prepare("SELECT number, at, entry FROM journal ORDER BY number")

@@ -1,24 +1,17 @@
 //! Small clusters for the controller's tests.
 
-use std::cell::RefCell;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 use wattline_controller::Emulated;
 use wattline_core::engine::Engine;
-use wattline_core::state::State;
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
 use wattline_world::faults::Faults;
-use wattline_world::world::World;
-
-pub(crate) type Cluster = Rc<RefCell<Emulated>>;
 
 /// Three nodes and a few short jobs, some of which fail to start; every other one with a budget,
 /// and on every fifth nodes are lost and come back.
 pub(crate) fn instance(seed: u64) -> Instance {
-    let budget = if seed % 2 == 0 { "[budget]\nshare_of_peak = 0.7\n" } else { "" };
+    let budget = if seed.is_multiple_of(2) { "[budget]\nshare_of_peak = 0.7\n" } else { "" };
     let text = format!(
         "name = \"faults\"\nseed = {seed}\n\
          [[nodes]]\ncount = 3\ngpu = \"h200\"\ngpus = 2\n\
@@ -30,7 +23,7 @@ pub(crate) fn instance(seed: u64) -> Instance {
     let scenario = Scenario::parse(&text, "faults").unwrap_or_else(|error| panic!("{error}"));
     let mut instance = scenario.instance("faults", None).unwrap_or_else(|error| panic!("{error}"));
     instance.world.action_failures = 0.05;
-    if seed % 5 == 0 {
+    if seed.is_multiple_of(5) {
         let (mean_time_between, repair) = (Seconds::new(3600.0), Seconds::new(300.0));
         instance.world.faults = Some(Faults { mean_time_between, repair });
     }
@@ -38,29 +31,11 @@ pub(crate) fn instance(seed: u64) -> Instance {
     instance
 }
 
-/// The engine as it begins.
-pub(crate) fn engine(instance: &Instance, policy: &str) -> Engine<'static> {
-    Engine::new(
-        instance.engine.clone(),
-        State::new(Arc::clone(&instance.cluster), instance.start),
-        wattline_policies::policy(policy).unwrap_or_else(|error| panic!("{error}")),
-        instance.predictor(),
-        instance.prices.clone(),
-        instance.budget.clone(),
-    )
-}
-
-/// The cluster as it begins.
-pub(crate) fn begin(instance: &Instance) -> Emulated {
-    let world = World::new(
-        Arc::clone(&instance.cluster),
-        Arc::clone(&instance.physics),
-        instance.world.clone(),
-        instance.start,
-        instance.prices.clone(),
-        instance.budget.clone(),
-    );
-    Emulated::new(world, instance.start)
+/// The engine and the cluster as they begin.
+pub(crate) fn begin(instance: &Instance, policy: &str) -> (Engine<'static>, Emulated) {
+    let begun = wattline_sim::begin::begin(instance, policy, false);
+    let (engine, world) = begun.unwrap_or_else(|error| panic!("{error}"));
+    (engine, Emulated::new(world, instance.start))
 }
 
 /// A folder in memory, if there is one: what is tested is what is written, not the disk.

@@ -103,6 +103,12 @@ pub(super) fn parse(text: &str, units: &Units) -> Result<f64, UnitError> {
     Ok(value)
 }
 
+/// The number as it is, in the unit that it is kept in.
+pub(super) fn in_base_unit(value: f64, units: &Units) -> String {
+    let base = units.table.iter().find(|(_, factor)| *factor == 1.0);
+    format!("{value} {}", base.map_or("", |(name, _)| name))
+}
+
 /// Prints with the largest unit that keeps the number at 1 or above, and no more digits than needed.
 pub(super) fn print(
     value: f64,

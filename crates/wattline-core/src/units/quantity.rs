@@ -85,7 +85,13 @@ macro_rules! quantity {
         }
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
+                // What is read must be what was written, to the last digit.
+                let text = self.to_string();
+                if text.parse() == Ok(*self) {
+                    s.serialize_str(&text)
+                } else {
+                    s.serialize_str(&parse::in_base_unit(self.0, &Self::UNITS))
+                }
             }
         }
         impl<'de> Deserialize<'de> for $name {
@@ -281,6 +287,8 @@ mod tests {
             let time = Seconds::new(value);
             let again: Seconds = time.to_string().parse().unwrap();
             prop_assert!((again.get() - value).abs() <= 1e-9 * value.max(1.0));
+            let written = serde_json::to_string(&Seconds::new(value)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Seconds>(&written).unwrap().get(), value);
         }
 
         #[test]

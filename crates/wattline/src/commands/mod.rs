@@ -8,6 +8,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod policies;
 pub(crate) mod predict;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod sweep;
 pub(crate) mod trace;
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Compare(args) => compare::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Policies(args) => policies::run(&args),

@@ -1,0 +1,82 @@
+//! An emulated cluster that dies with its controller goes on as if nothing had been.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{begin, instance};
+use std::path::Path;
+use std::sync::Arc;
+use wattline_controller::store::{Entry, Store, StoreError};
+use wattline_controller::{Controller, ControllerError, Emulated};
+use wattline_core::units::Seconds;
+use wattline_sim::instance::Instance;
+
+const POLICY: &str = "wattline+work=2000";
+
+fn open(instance: &Instance, path: &Path) -> Controller<Emulated> {
+    let (engine, cluster) = begin(instance, POLICY);
+    let store = Store::open(path, &[]).unwrap();
+    Controller::reenact(engine, store, cluster, instance.start).unwrap()
+}
+
+/// Runs all jobs to their end with a turn every `pause` seconds; the process dies after each so
+/// many turns.
+fn run(instance: &Instance, path: &Path, pause: f64, deaths: Option<u32>) -> Vec<Entry> {
+    let mut controller = open(instance, path);
+    let (mut turns, mut last) = (0_u32, instance.start);
+    loop {
+        let arrived = controller.engine().state().job_count();
+        if arrived == instance.jobs.len() && controller.engine().state().unfinished() == 0 {
+            break;
+        }
+        let now = last + Seconds::new(pause);
+        last = now;
+        for job in &instance.jobs[arrived..] {
+            if job.submit <= now {
+                controller.submit(now, Arc::clone(job)).unwrap();
+            }
+        }
+        controller.turn(now).unwrap();
+        turns += 1;
+        assert!(turns < 10_000);
+        if deaths.is_some_and(|deaths| turns.is_multiple_of(deaths)) {
+            drop(controller);
+            controller = open(instance, path);
+        }
+    }
+    let mut entries = Vec::new();
+    let read = |entry| -> Result<(), StoreError> {
+        entries.push(entry);
+        Ok(())
+    };
+    controller.store().read(read).unwrap();
+    entries
+}
+
+#[test]
+fn a_life_with_deaths_is_the_same_as_one_without() {
+    for (seed, pause, deaths) in
+        [(1, 3.0, 97), (2, 7.0, 31), (5, 25.0, 7), (6, 60.0, 3), (7, 200.0, 2)]
+    {
+        let instance = instance(seed);
+        let folder = common::folder();
+        let whole = run(&instance, &folder.path().join("whole"), pause, None);
+        let broken = run(&instance, &folder.path().join("broken"), pause, Some(deaths));
+        assert!(whole.len() > 10);
+        assert!(whole == broken, "seed {seed}: {} entries, {}", whole.len(), broken.len());
+    }
+}
+
+#[test]
+fn a_cluster_that_does_otherwise_is_noticed() {
+    let mut instance = instance(1);
+    let folder = common::folder();
+    let path = folder.path().join("journal");
+    run(&instance, &path, 10.0, None);
+    instance.world.noise = 0.3;
+    instance.world.measure_every = Some(Seconds::new(59.0));
+    let (engine, cluster) = begin(&instance, POLICY);
+    let store = Store::open(&path, &[]).unwrap();
+    let error = Controller::reenact(engine, store, cluster, instance.start).err().unwrap();
+    assert!(matches!(error, ControllerError::Otherwise(_)), "{error}");
+}

@@ -1,0 +1,99 @@
+//! `wattline serve` as a user runs it, and as it dies.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::wattline;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+const SCENARIO: &str = "name = \"small\"\nseed = 3\n\
+    [[nodes]]\ncount = 3\ngpu = \"h200\"\ngpus = 2\n\
+    [jobs]\ncount = 12\nload = 0.9\nelasticity = \"malleable\"\n\
+    duration = { median = \"6 min\", sigma = 0.7, min = \"1 min\", max = \"15 min\" }\n\
+    gpus = [{ count = 1, share = 0.6 }, { count = 2, share = 0.4 }]\n\
+    deadlines = { share = 0.7, tightest = 1.5, loosest = 4.0 }\n\
+    [budget]\nshare_of_peak = 0.7\n";
+
+fn arguments<'a>(scenario: &'a str, journal: &'a str, speed: &'a str) -> Vec<&'a str> {
+    vec!["serve", "--scenario", scenario, "--journal", journal, "--speed", speed, "--json"]
+}
+
+/// The last status that was printed whole.
+fn last(output: &Path) -> Option<Value> {
+    let text = fs::read_to_string(output).unwrap();
+    text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+}
+
+#[test]
+fn killed_fifty_times_it_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (scenario, journal, output) = (path("small.toml"), path("journal"), path("out"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let args = arguments(&scenario, &journal, "300");
+    let number = |status: &Value, name: &str| status[name].as_u64().unwrap();
+    let (mut finished, mut entries) = (0, 0);
+    for life in 0..50_u64 {
+        let file = fs::File::create(&output).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_wattline"))
+            .args(&args)
+            .stdout(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        sleep(Duration::from_millis(20 + (life * 37) % 90));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if let Some(status) = last(Path::new(&output)) {
+            assert!(number(&status, "finished") >= finished, "life {life}: {status}");
+            assert!(number(&status, "journal") >= entries, "life {life}: {status}");
+            (finished, entries) = (number(&status, "finished"), number(&status, "journal"));
+            let budget = status["budget_w"].as_f64().unwrap();
+            assert!(status["committed_w"].as_f64().unwrap() <= budget + 1e-3, "{status}");
+        }
+    }
+    assert!(entries > 0, "no life was long enough to write anything down");
+    let args = arguments(&scenario, &journal, "20000");
+    let run = wattline(&args);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8(run.stdout).unwrap();
+    let status: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((number(&status, "finished"), number(&status, "jobs")), (12, 12));
+    assert_eq!((number(&status, "waiting"), number(&status, "running")), (0, 0));
+}
+
+#[test]
+fn a_journal_of_something_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (scenario, journal) = (path("small.toml"), path("journal"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let args = arguments(&scenario, &journal, "1e6");
+    assert!(wattline(&args).status.success());
+    let refused = |extra: &[&str], word: &str| {
+        let run = wattline(&[&args, extra].concat());
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(word), "{said}");
+    };
+    refused(&["--policy", "fifo"], "another policy");
+    refused(&["--seed", "4"], "another cluster or its jobs");
+    fs::write(&journal, "something of mine").unwrap();
+    refused(&[], "not a journal of wattline");
+    assert_eq!(fs::read_to_string(&journal).unwrap(), "something of mine");
+}
+
+#[test]
+fn a_speed_that_is_none_is_refused() {
+    for speed in ["0", "-1", "nan", "inf", "1e9"] {
+        let speed = format!("--speed={speed}");
+        let run = wattline(&["serve", "--scenario", "demo", &speed]);
+        assert_eq!(run.status.code(), Some(2), "{speed}");
+        assert!(String::from_utf8(run.stderr).unwrap().contains("--speed"), "{speed}");
+    }
+}
