@@ -13,6 +13,7 @@ mod packing;
 mod placing;
 mod powerflow;
 mod priority;
+mod ranked;
 pub mod registry;
 mod tiresias;
 mod wattline;

@@ -1,7 +1,7 @@
 //! Who gets how much: the greedy of PowerFlow.
 
 use super::problem::{Now, Placements, Problem, Way};
-use std::cmp::Ordering;
+use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 use wattline_core::cluster::NodeDraw;
 
@@ -10,32 +10,12 @@ const LEAST_ENERGY_STEP: f64 = 0.1;
 /// What a job has already is worth so much more to it than the same to another.
 const HAS_IT: f64 = 4.0;
 
-/// A step that a job could take, by what it is worth.
+/// A step that a job could take.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    rank: f64,
-    /// Among equals the one before in the order.
-    place: usize,
     item: usize,
     from: Way,
     to: Way,
-}
-
-impl PartialEq for Step {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Step {}
-impl PartialOrd for Step {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Step {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rank.total_cmp(&other.rank).then(other.place.cmp(&self.place))
-    }
 }
 
 struct Greedy<'p, 'v, 'a> {
@@ -162,14 +142,14 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
         for (place, item) in order.iter().enumerate() {
             heap.extend(self.best_step(place, *item));
         }
-        while let Some(step) = heap.pop() {
+        while let Some(Ranked { place, what: step, .. }) = heap.pop() {
             if self.chosen[step.item] != Some(step.from) {
                 continue;
             }
             if self.possible(step.item, step.from, step.to) {
                 self.take(step);
             }
-            heap.extend(self.best_step(step.place, step.item));
+            heap.extend(self.best_step(place, step.item));
         }
     }
 
@@ -197,7 +177,7 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
 
     /// The step that is worth most of those that are possible: the next limit, or any larger count
     /// at this limit.
-    fn best_step(&self, place: usize, item: usize) -> Option<Step> {
+    fn best_step(&self, place: usize, item: usize) -> Option<Ranked<Step>> {
         let from = self.chosen[item]?;
         let rungs = self.problem.rungs(item);
         let limit = self.problem.point(item, from).limit;
@@ -215,7 +195,7 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
             .filter(|to| self.possible(item, from, *to))
             .filter_map(|to| {
                 let rank = self.rank(item, from, to)?;
-                Some(Step { rank, place, item, from, to })
+                Some(Ranked { rank, place, what: Step { item, from, to } })
             })
             .max()
     }

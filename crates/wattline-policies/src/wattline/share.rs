@@ -10,14 +10,14 @@ use super::fill::Filler;
 use super::market::Level;
 use super::model::{Draft, Problem, Slot};
 use super::nodes::Spot;
-use std::cmp::Ordering;
+use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 
 /// GPUs are split anew where a restart takes at most this part of a run, on average.
 const CHEAP: f64 = 1.0 / 40.0;
 /// What is lost by a restart counts so many times.
 const RESTARTS: f64 = 3.0;
-/// A split is taken to last for so many seconds at the most, and at the least.
+/// A split is taken to last for so many seconds at the least, and at the most.
 const LASTS: (f64, f64) = (10.0, 1800.0);
 /// A change of way that takes no more GPUs counts as this part of one.
 const NO_GPU: f64 = 1e-3;
@@ -38,30 +38,10 @@ struct Choice {
     worth: f64,
 }
 
-/// A job takes one way instead of another, or of none.
+/// A job takes one way instead of another, or of none; ranked by what it gains for each GPU.
 struct Step {
-    /// Gained for each GPU.
-    gain: f64,
-    item: u32,
     from: Option<u32>,
     to: u32,
-}
-
-impl PartialEq for Step {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Step {}
-impl PartialOrd for Step {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Step {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.gain.total_cmp(&other.gain).then(other.item.cmp(&self.item))
-    }
 }
 
 impl Problem<'_, '_> {
@@ -148,12 +128,11 @@ impl Filler<'_, '_, '_> {
             let step = left.best_step(&choices[at], at, from)?;
             let first = from.is_none() && problem.items[at].overdue;
             let ahead = if first { OVERDUE + problem.items[at].over } else { 0.0 };
-            Some(Step { gain: step.gain + ahead, ..step })
+            Some(Ranked { rank: step.rank + ahead, ..step })
         };
-        let mut heap: BinaryHeap<Step> =
+        let mut heap: BinaryHeap<Ranked<Step>> =
             (0..choices.len()).filter_map(|at| next(at, None, &left)).collect();
-        while let Some(step) = heap.pop() {
-            let at = step.item as usize;
+        while let Some(Ranked { place: at, what: step, .. }) = heap.pop() {
             let of = |index: u32| &choices[at][index as usize];
             let from = step.from.map(of);
             if left.suffices(from, of(step.to)) {
@@ -215,16 +194,20 @@ struct Left {
 
 impl Left {
     /// The step that gains most for each GPU of those there is room for.
-    fn best_step(&self, choices: &[Choice], item: usize, from: Option<u32>) -> Option<Step> {
+    fn best_step(
+        &self,
+        choices: &[Choice],
+        item: usize,
+        from: Option<u32>,
+    ) -> Option<Ranked<Step>> {
         let has = from.map(|from| &choices[from as usize]);
         let (takes, worth) = has.map_or((0.0, 0.0), |has| (has.takes, has.worth));
         let step = |(to, choice): (usize, &Choice)| {
             let better = choice.worth > worth && choice.takes >= takes;
-            (better && self.suffices(has, choice)).then(|| Step {
-                gain: (choice.worth - worth) / (choice.takes - takes).max(NO_GPU),
-                item: item as u32,
-                from,
-                to: to as u32,
+            (better && self.suffices(has, choice)).then(|| Ranked {
+                rank: (choice.worth - worth) / (choice.takes - takes).max(NO_GPU),
+                place: item,
+                what: Step { from, to: to as u32 },
             })
         };
         choices.iter().enumerate().filter_map(step).max()
