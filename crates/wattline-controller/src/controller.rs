@@ -62,7 +62,10 @@ impl Replica {
             // What makes no sense changes nothing, also when it is read again.
             let _ = self.engine.handle(self.now, event);
         }
-        let _ = self.engine.handle(self.now, Event::Clock);
+        // Plans are made at turns, so that all that is told between two of them is one plan.
+        if entry.acts {
+            let _ = self.engine.handle(self.now, Event::Clock);
+        }
         while let Some(action) = self.engine.poll_action() {
             self.sent.insert(action.id, Sent { action, at: None });
         }
@@ -75,9 +78,7 @@ impl Replica {
 pub struct Controller<B> {
     replica: Replica,
     store: Store,
-    backend: B,
-    /// Jobs that the cluster has heard of from this controller.
-    admitted: u32,
+    told: Told<B>,
 }
 
 impl<B: Backend> Controller<B> {
@@ -97,7 +98,7 @@ impl<B: Backend> Controller<B> {
             replica.take_in(entry);
             Ok(())
         })?;
-        Ok(Self { replica, store, backend, admitted: 0 })
+        Ok(Self { replica, store, told: Told { backend, admitted: 0 } })
     }
 
     /// What it knows.
@@ -109,7 +110,7 @@ impl<B: Backend> Controller<B> {
     /// Its cluster.
     #[must_use]
     pub fn backend(&self) -> &B {
-        &self.backend
+        &self.told.backend
     }
 
     /// Its journal.
@@ -133,7 +134,7 @@ impl<B: Backend> Controller<B> {
             .values()
             .map(|sent| sent.at.map_or(self.replica.now, |at| at + AGAIN))
             .min();
-        [self.replica.engine.poll_timeout(), self.backend.next_event(), again]
+        [self.replica.engine.poll_timeout(), self.told.backend.next_event(), again]
             .into_iter()
             .flatten()
             .min()
@@ -186,7 +187,7 @@ impl<B: Backend> Controller<B> {
     /// done. When the cluster does not answer: then whatever else was to be done has been done.
     pub fn turn(&mut self, now: Timestamp) -> Result<(), ControllerError> {
         let now = self.replica.now.max(now);
-        let heard = self.backend.reports(now, self.replica.next_report);
+        let heard = self.told.backend.reports(now, self.replica.next_report);
         let (mut reports, answer) = match heard {
             Ok(reports) => (reports, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
@@ -208,7 +209,7 @@ impl<B: Backend> Controller<B> {
             let at = self.replica.now.max(now);
             self.write_down(Entry { at, events, next_report: next, acts: true })?;
         }
-        Ok(answer.and(self.act(now))?)
+        Ok(answer.and(self.told.act(&mut self.replica, now))?)
     }
 
     /// First into the journal, then into the engine.
@@ -217,20 +218,27 @@ impl<B: Backend> Controller<B> {
         self.replica.take_in(entry);
         Ok(())
     }
+}
 
+/// The cluster, and how much it has heard from this controller.
+struct Told<B> {
+    backend: B,
+    /// Jobs.
+    admitted: u32,
+}
+
+impl<B: Backend> Told<B> {
     /// Sends what was not sent yet, and again what was not confirmed for long. What lowers power
     /// must not wait for something that could not be sent.
-    fn act(&mut self, now: Timestamp) -> Result<(), BackendError> {
-        let Replica { engine, sent, .. } = &mut self.replica;
+    fn act(&mut self, replica: &mut Replica, now: Timestamp) -> Result<(), BackendError> {
+        let Replica { engine, sent, .. } = replica;
         let mut outcome = Ok(());
         for sent in sent.values_mut() {
             if sent.at.is_some_and(|at| now < at + AGAIN) {
                 continue;
             }
             let admitted = match &sent.action.kind {
-                ActionKind::Start { job, .. } => {
-                    admit(&mut self.backend, &mut self.admitted, engine, *job)
-                }
+                ActionKind::Start { job, .. } => self.admit(engine, *job),
                 _ => Ok(()),
             };
             match admitted.and_then(|()| self.backend.send(now, &sent.action)) {
@@ -239,6 +247,16 @@ impl<B: Backend> Controller<B> {
             }
         }
         outcome
+    }
+
+    /// Tells the cluster of all jobs up to this one.
+    fn admit(&mut self, engine: &Engine<'static>, job: JobId) -> Result<(), BackendError> {
+        while self.admitted <= job.0 {
+            let id = JobId(self.admitted);
+            self.backend.admit(id, &engine.state().job(id).job)?;
+            self.admitted += 1;
+        }
+        Ok(())
     }
 }
 
@@ -254,42 +272,25 @@ impl Controller<Emulated> {
         backend: Emulated,
         begin: Timestamp,
     ) -> Result<Self, ControllerError> {
-        let replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
-        let mut entries = Vec::new();
-        store.read(|entry| -> Result<(), StoreError> {
-            entries.push(entry);
-            Ok(())
-        })?;
-        let mut controller = Self { replica, store, backend, admitted: 0 };
-        for (number, entry) in (1..).zip(entries) {
+        let mut replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
+        let mut told = Told { backend, admitted: 0 };
+        let mut number = 0;
+        store.read(|entry| -> Result<(), ControllerError> {
+            number += 1;
             let (at, acts) = (entry.at, entry.acts);
-            let again = controller.backend.reports(at, controller.replica.next_report)?;
+            let again = told.backend.reports(at, replica.next_report)?;
             let again = again.into_iter().filter(|report| report.number < entry.next_report);
             let again: Vec<Event> = again.map(|report| report.event).collect();
-            let reported = entry.next_report - controller.replica.next_report;
+            let reported = entry.next_report - replica.next_report;
             if again.len() as u64 != reported || (reported > 0 && again != entry.events) {
                 return Err(ControllerError::Otherwise(number));
             }
-            controller.replica.take_in(entry);
+            replica.take_in(entry);
             if acts {
-                controller.act(at)?;
+                told.act(&mut replica, at)?;
             }
-        }
-        Ok(controller)
+            Ok(())
+        })?;
+        Ok(Self { replica, store, told })
     }
-}
-
-/// Tells the cluster of all jobs up to this one.
-fn admit<B: Backend>(
-    backend: &mut B,
-    admitted: &mut u32,
-    engine: &Engine<'static>,
-    job: JobId,
-) -> Result<(), BackendError> {
-    while *admitted <= job.0 {
-        let id = JobId(*admitted);
-        backend.admit(id, &engine.state().job(id).job)?;
-        *admitted += 1;
-    }
-    Ok(())
 }

@@ -81,6 +81,7 @@ impl Backend for Emulated {
     }
 
     fn next_event(&self) -> Option<Timestamp> {
-        self.world.next_event()
+        let unheard = (!self.reports.is_empty()).then_some(self.now);
+        unheard.or_else(|| self.world.next_event())
     }
 }

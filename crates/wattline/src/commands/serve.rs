@@ -86,10 +86,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             controller.submit(now, Arc::clone(job)).map_err(failed)?;
         }
         controller.turn(now).map_err(failed)?;
-        let status = status(&controller, &instance);
-        let done = status.finished == instance.jobs.len();
+        let state = controller.engine().state();
+        let done = state.job_count() == instance.jobs.len() && state.unfinished() == 0;
         if done || said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            say(&status, args.json)?;
+            say(&status(&controller, &instance), args.json)?;
             said = Some(Instant::now());
         }
         if done {
