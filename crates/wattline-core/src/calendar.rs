@@ -17,6 +17,14 @@ pub struct UtcOffset {
     seconds: i64,
 }
 
+impl UtcOffset {
+    /// Local time minus UTC.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.seconds
+    }
+}
+
 impl std::str::FromStr for UtcOffset {
     type Err = CalendarError;
     fn from_str(text: &str) -> Result<Self, CalendarError> {

@@ -31,17 +31,19 @@ use crate::units::{Euros, Joules, Seconds, Watts};
 use std::collections::BTreeMap;
 
 /// How far to look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Horizon<'a> {
     /// Stop when these jobs have ended; when all have, if not set.
     pub until_ended: Option<&'a [JobId]>,
     /// Stop after so many events and plans, whatever has ended by then.
     pub steps: u32,
+    /// Asked before each of them: for callers who have a clock.
+    pub go_on: &'a dyn Fn() -> bool,
 }
 
 impl Default for Horizon<'_> {
     fn default() -> Self {
-        Self { until_ended: None, steps: 200_000 }
+        Self { until_ended: None, steps: 200_000, go_on: &|| true }
     }
 }
 
@@ -217,7 +219,7 @@ impl<'p> Roll<'p> {
     fn run_out(&mut self, horizon: &Horizon<'_>) -> bool {
         let mut fruitless = 0;
         for _ in 0..horizon.steps {
-            if self.stuck || self.is_over(horizon) {
+            if self.stuck || self.is_over(horizon) || !(horizon.go_on)() {
                 break;
             }
             let happening = self.to_come.first_key_value().map(|((time, _), _)| *time);

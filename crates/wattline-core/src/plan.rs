@@ -78,6 +78,10 @@ pub enum Reason {
     NodeOverBudget,
     /// The backend could not carry the plan out; it stays as it is.
     ActionFailed,
+    /// Its user wants it to wait.
+    OnHold,
+    /// Somebody else has started it.
+    Found,
 }
 
 impl fmt::Display for Reason {
@@ -113,6 +117,8 @@ impl fmt::Display for Reason {
             Self::NodeIdle => write!(f, "idle for long enough to sleep"),
             Self::NodeOverBudget => write!(f, "asleep: the budget does not carry it"),
             Self::ActionFailed => write!(f, "could not be carried out"),
+            Self::OnHold => write!(f, "waits: on hold until it is let go"),
+            Self::Found => write!(f, "was found running"),
         }
     }
 }

@@ -67,7 +67,7 @@ fn awake(cluster: &Cluster, node: &Node, held: Occupancy) -> Watts {
 }
 
 /// A job's part of its nodes' power.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// As the machines draw it.
     pub drawn: Watts,

@@ -1,6 +1,7 @@
 //! What a policy may know about the future.
 
 use crate::ids::{GpuTypeId, JobId, NodeId, WorkloadId};
+use crate::image::ImageError;
 use crate::job::{Job, RestartCost, Work, WorkRate};
 use crate::placement::Configuration;
 use crate::time::Timestamp;
@@ -161,6 +162,21 @@ pub trait Predictor: Send + Sync {
     /// What the measurements so far show about the machines.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
+    }
+
+    /// All that it has learned, for [`Predictor::restore`] of one that was made as this one was;
+    /// empty if it learns nothing. Whoever stands before another predictor passes both on.
+    fn image(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Forgets what it has learned and knows what the other did instead.
+    ///
+    /// # Errors
+    /// When the image is of another predictor; nothing has changed then.
+    fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
+        let nothing = image.is_empty();
+        nothing.then_some(()).ok_or(ImageError::Wrong("this predictor learns nothing"))
     }
 }
 

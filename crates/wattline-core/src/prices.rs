@@ -31,7 +31,7 @@ impl Prices {
 }
 
 /// What some energy cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bill {
     /// The energy itself.
     pub energy: Euros,

@@ -16,7 +16,7 @@ use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::Work;
 use wattline_core::prices::Prices;
 use wattline_core::state::State;
-use wattline_core::units::{Seconds, Watts};
+use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 use wattline_policies::policy;
 
 /// Which event, about which job, node or action, and how long after the one before.
@@ -24,7 +24,7 @@ type Lie = (u8, u32, u64, f64, u32);
 
 fn lies() -> impl Strategy<Value = Vec<Lie>> {
     let after = prop_oneof![Just(0_u32), 0_u32..400];
-    vec((0_u8..14, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
+    vec((0_u8..16, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
 }
 
 fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
@@ -44,6 +44,12 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
         9 => Event::NodeLost(node),
         10 | 11 => Event::Failed { action },
         12 => Event::BudgetSet((value > 0.0).then(|| Calendar::constant(Watts::new(value * 4.0)))),
+        13 => Event::OnHold { job, hold: value > 500.0 },
+        14 => Event::Updated {
+            job,
+            deadline: (value > 0.0).then(|| Timestamp::ZERO + Seconds::new(value * 60.0)),
+            weight: EurosPerSecond::new(value / 1e3),
+        },
         _ => Event::Clock,
     }
 }
@@ -56,6 +62,8 @@ fn everything(engine: &Engine) -> String {
 fn names_something_unknown(event: &Event, state: &State) -> bool {
     match event {
         Event::Cancelled(job)
+        | Event::OnHold { job, .. }
+        | Event::Updated { job, .. }
         | Event::Finished(job)
         | Event::Started { job, .. }
         | Event::Stopped { job, .. }

@@ -4,9 +4,11 @@ use crate::calendar::Calendar;
 use crate::check::Violation;
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Job, JobError, Work};
+use crate::placement::Placement;
 use crate::predictor::Measurement;
 use crate::prices::Prices;
-use crate::units::Watts;
+use crate::time::Timestamp;
+use crate::units::{EurosPerSecond, Watts};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
@@ -21,6 +23,29 @@ pub enum Event {
     Submitted(Arc<Job>),
     /// A user takes a job back.
     Cancelled(JobId),
+    /// A user asks for another deadline or weight.
+    Updated {
+        /// Which job.
+        job: JobId,
+        /// When it should be done now.
+        deadline: Option<Timestamp>,
+        /// What each second past that costs now.
+        weight: EurosPerSecond,
+    },
+    /// A job shall wait until it is let go, or may go on.
+    OnHold {
+        /// Which.
+        job: JobId,
+        /// Whether it shall wait.
+        hold: bool,
+    },
+    /// A waiting job was found running: somebody else has started it.
+    Found {
+        /// Which.
+        job: JobId,
+        /// How and where.
+        placement: Placement,
+    },
     /// The start with this action is done; the job runs.
     Started {
         /// Which job.
@@ -84,6 +109,14 @@ pub enum EventError {
     /// A job that makes no sense.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// It cannot run there.
+    #[error("{job}: {what}")]
+    Placement {
+        /// Which.
+        job: JobId,
+        /// Why.
+        what: &'static str,
+    },
     /// A report that makes no sense.
     #[error("{job}: reports {done} units of work done, it must be finite and not negative")]
     Work {

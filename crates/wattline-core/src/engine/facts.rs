@@ -3,12 +3,13 @@
 use super::{Alert, Engine, Event, EventError, HandedOut, InFlight};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
+use crate::placement::{Placement, mask_of};
 use crate::plan::Reason;
 use crate::power::NodePower;
 use crate::predictor::Measurement;
 use crate::state::{Phase, Progress, Target};
 use crate::time::Timestamp;
-use crate::units::Seconds;
+use crate::units::{EurosPerSecond, Seconds};
 use std::sync::Arc;
 
 /// Over less time than this, reported progress says little about speed.
@@ -22,6 +23,18 @@ impl Engine<'_> {
             Event::Cancelled(job) => {
                 self.known_job(job)?;
                 self.cancelled(now, job);
+            }
+            Event::Updated { job, deadline, weight } => {
+                self.known_job(job)?;
+                self.updated(now, job, deadline, weight)?;
+            }
+            Event::OnHold { job, hold } => {
+                self.known_job(job)?;
+                self.on_hold(now, job, hold);
+            }
+            Event::Found { job, placement } => {
+                self.known_job(job)?;
+                self.found(now, job, placement)?;
             }
             Event::Started { job, action } => {
                 self.known_job(job)?;
@@ -119,6 +132,87 @@ impl Engine<'_> {
         } else {
             self.state.finish(id);
         }
+    }
+
+    fn updated(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        deadline: Option<Timestamp>,
+        weight: EurosPerSecond,
+    ) -> Result<(), EventError> {
+        let mut job = Arc::clone(&self.state.job(id).job);
+        let changed = Arc::make_mut(&mut job);
+        (changed.deadline, changed.weight) = (deadline, weight);
+        job.validate()?;
+        self.state.job_mut(id).job = job;
+        // A policy may have it in an order that goes by these.
+        self.look_at_everything = true;
+        self.request_plan(now);
+        Ok(())
+    }
+
+    fn on_hold(&mut self, now: Timestamp, id: JobId, hold: bool) {
+        let job = self.state.job_mut(id);
+        if job.on_hold == hold || job.phase == Phase::Finished {
+            return;
+        }
+        job.on_hold = hold;
+        if hold {
+            self.unplan(now, id, Reason::OnHold);
+        }
+        self.mark_job(id);
+        self.look_at_everything = true;
+        self.request_plan(now);
+    }
+
+    /// Somebody else has started a job: it is planned as it runs, and whoever was planned there is
+    /// planned anew.
+    fn found(&mut self, now: Timestamp, id: JobId, placement: Placement) -> Result<(), EventError> {
+        let wrong = |what| Err(EventError::Placement { job: id, what });
+        if !matches!(self.state.job(id).phase, Phase::Waiting | Phase::Held(_)) {
+            return Ok(());
+        }
+        let configuration = placement.configuration;
+        let cluster = self.state.cluster();
+        if configuration.gpus == 0 || placement.allocation.count() != configuration.gpus {
+            return wrong("found on another number of GPUs than it says");
+        }
+        for share in placement.allocation.shares() {
+            let Some(node) = cluster.nodes().get(share.node.index()) else {
+                return Err(EventError::UnknownNode(share.node));
+            };
+            if node.gpu_type != configuration.gpu_type || share.mask & !mask_of(node.gpus) != 0 {
+                return wrong("found on GPUs that the node does not have");
+            }
+            if self.state.node(share.node).held.mask() & share.mask != 0 {
+                return wrong("found on GPUs that another job holds");
+            }
+        }
+        let run = self.next_action;
+        self.next_action = ActionId(run.0 + 1);
+        self.unplan(now, id, Reason::Found);
+        self.state.hold(id, placement.clone());
+        let job = self.state.job(id);
+        let rate = self.predictor.predict(&job.job, &configuration);
+        let rate = rate.map_or(WorkRate(0.0), |p| p.rate);
+        if job.job.elasticity == Elasticity::Moldable {
+            self.state.mold(id, &placement);
+        }
+        let job = self.state.job_mut(id);
+        job.phase = Phase::Running;
+        job.run = Some(run);
+        job.attempts = 0;
+        job.progress = Progress { done: job.progress.done, as_of: now, rate };
+        match job.first_start {
+            None => job.first_start = Some(now),
+            Some(_) => job.restarts += 1,
+        }
+        job.service_begins(now, configuration.gpus);
+        self.plan_as_held(now, id, Reason::Found);
+        self.mark_job(id);
+        self.request_plan(now);
+        Ok(())
     }
 
     fn started(&mut self, now: Timestamp, id: JobId, action: ActionId) {
@@ -356,7 +450,7 @@ impl Engine<'_> {
                     InFlight::Stop(_) => {
                         self.state.job_mut(id).phase = Phase::Running;
                         if give_up {
-                            self.plan_as_held(now, id);
+                            self.plan_as_held(now, id, Reason::ActionFailed);
                             self.alert(Alert::StopGivenUp(id));
                         }
                     }
@@ -367,7 +461,7 @@ impl Engine<'_> {
                         job.limiting = None;
                         job.limit_unsure = true;
                         if give_up {
-                            self.plan_as_held(now, id);
+                            self.plan_as_held(now, id, Reason::ActionFailed);
                             self.alert(Alert::LimitGivenUp(id));
                         }
                     }
@@ -403,13 +497,13 @@ impl Engine<'_> {
     }
 
     /// What could not be changed stays, and the policy hears of it.
-    fn plan_as_held(&mut self, now: Timestamp, id: JobId) {
+    fn plan_as_held(&mut self, now: Timestamp, id: JobId, reason: Reason) {
         let held = self.state.job(id).held.clone();
         self.state.job_mut(id).attempts = 0;
-        // Nobody wants a cancelled job, or one on a lost node, to stay: these are tried for ever.
+        // Nobody wants a job that was cancelled or put on hold, or one on a lost node, to stay: these are tried for ever.
         let down = |node: NodeId| self.state.node(node).power == NodePower::Down;
         let lost = held.as_ref().is_some_and(|h| h.allocation.shares().any(|s| down(s.node)));
-        if self.state.job(id).cancelled || lost {
+        if self.state.job(id).is_unwanted() || lost {
             return;
         }
         // What is held may be planned for another job by now; that one must be planned again.
@@ -424,18 +518,18 @@ impl Engine<'_> {
                     .map(|r| r.job)
                     .collect();
                 for rival in rivals {
-                    self.unplan(now, rival, Reason::ActionFailed);
+                    self.unplan(now, rival, reason);
                     self.mark_job(rival);
                 }
                 self.state.touch_node(share.node);
                 if self.state.node(share.node).target == Target::Asleep {
-                    self.state.set_target(share.node, Target::Up, Reason::ActionFailed);
+                    self.state.set_target(share.node, Target::Up, reason);
                     self.mark_node(share.node);
                 }
             }
         }
-        self.unplan(now, id, Reason::ActionFailed);
-        self.state.set_planned(id, held, Reason::ActionFailed, now);
+        self.unplan(now, id, reason);
+        self.state.set_planned(id, held, reason, now);
         self.look_at_everything = true;
     }
 }

@@ -14,8 +14,10 @@
 mod actuate;
 mod event;
 mod facts;
+mod image;
 
 pub use event::{Alert, Event, EventError};
+pub use image::EngineImage;
 
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
@@ -33,6 +35,7 @@ use crate::shed;
 use crate::state::{Phase, State};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How the engine goes about it.
@@ -70,7 +73,7 @@ impl Default for EngineConfig {
 }
 
 /// What the engine has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStats {
     /// Plans made.
     pub plans: u64,
@@ -112,14 +115,14 @@ pub struct Engine<'p> {
 }
 
 /// An action that was handed out and not confirmed yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct HandedOut {
     pub(crate) about: InFlight,
     pub(crate) at: Timestamp,
 }
 
 /// What an action that was handed out is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum InFlight {
     Start(JobId),
     Stop(JobId),
@@ -143,6 +146,9 @@ impl Predictor for Frozen<'_> {
         self.0.restart(job)
     }
     fn observe(&mut self, _: &Measurement) {}
+    fn image(&self) -> Vec<u8> {
+        self.0.image()
+    }
 }
 
 impl<'p> Engine<'p> {
@@ -212,6 +218,13 @@ impl<'p> Engine<'p> {
         self.look_at_everything = true;
         self.request_plan(now);
         self
+    }
+
+    /// Nothing is known from before `now`: nodes count as idle since then.
+    pub fn begin_at(&mut self, now: Timestamp) {
+        for id in self.state.cluster().node_ids() {
+            self.state.node_mut(id).idle_since = now;
+        }
     }
 
     /// A copy to try things on: the same state, plan, actions under way, budget and prices, with a
@@ -338,6 +351,11 @@ impl<'p> Engine<'p> {
         let calendar = self.budget.as_ref()?;
         let least = calendar.least(now, now + self.config.budget_lead, |a, b| a < b);
         Some((least - self.config.margin).max(Watts::ZERO))
+    }
+
+    /// The policy will look at everything when it plans next, as that of a restored engine does.
+    pub fn look_at_everything(&mut self) {
+        self.look_at_everything = true;
     }
 
     /// The view a policy would get now, with everything marked as changed.

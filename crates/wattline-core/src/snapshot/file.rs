@@ -338,6 +338,9 @@ pub struct JobEntry {
     /// Whether it may be taken off its GPUs once it runs.
     #[serde(default = "yes")]
     pub preemptible: bool,
+    /// Its user wants it to wait until it is let go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_hold: bool,
     /// The only shapes it may take; they follow from the bounds, if not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shapes: Option<Vec<ShapeEntry>>,

@@ -391,6 +391,7 @@ impl Snapshot {
         let moldable = job.elasticity == Elasticity::Moldable;
         let held_shape = held.as_ref().filter(|_| moldable).map(|held| held.configuration.shape());
         Ok(RestoredJob {
+            on_hold: entry.on_hold,
             started_as: started_as.or(held_shape),
             progress: Progress {
                 done: Work(number(|| field("done"), entry.done, 0.0, MOST)?),

@@ -166,6 +166,7 @@ fn job(
         max_batch: Some(job.batch.max),
         restart: RestartEntry { save_s: restart.save.get(), load_s: restart.load.get() },
         preemptible: job.preemptible,
+        on_hold: entry.is_on_hold(),
         shapes: job.shapes.as_ref().map(|s| s.iter().map(|s| shape(cluster, *s)).collect()),
         started_as: menu.first().filter(|_| started).map(|first| shape(cluster, *first)),
         done: entry.progress.done.0,

@@ -7,10 +7,11 @@ use crate::plan::Reason;
 use crate::predictor::Predictor;
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Where a job stands with the backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Holds nothing.
     Waiting,
@@ -27,7 +28,7 @@ pub enum Phase {
 }
 
 /// How far a job has come, as last heard, and how fast it is believed to go on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Done at `as_of`.
     pub done: Work,
@@ -38,7 +39,8 @@ pub struct Progress {
 }
 
 /// One job, what is planned for it and what it holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JobState {
     /// What was asked for.
     pub job: Arc<Job>,
@@ -69,6 +71,7 @@ pub struct JobState {
     pub(crate) attempts: u32,
     pub(crate) not_before: Timestamp,
     pub(crate) cancelled: bool,
+    pub(crate) on_hold: bool,
     pub(crate) touched: bool,
     pub(crate) dirty: bool,
 }
@@ -94,6 +97,7 @@ impl JobState {
             attempts: 0,
             not_before: Timestamp::from_micros(i64::MIN),
             cancelled: false,
+            on_hold: false,
             touched: false,
             dirty: false,
         }
@@ -108,7 +112,25 @@ impl JobState {
     /// A policy may decide about it.
     #[must_use]
     pub fn is_plannable(&self) -> bool {
-        !self.cancelled && !matches!(self.phase, Phase::Finished | Phase::Held(_))
+        !self.is_unwanted() && !matches!(self.phase, Phase::Finished | Phase::Held(_))
+    }
+
+    /// Its user wants it to stop: cancelled, or on hold.
+    #[must_use]
+    pub fn is_unwanted(&self) -> bool {
+        self.cancelled || self.on_hold
+    }
+
+    /// Its user wants it to wait.
+    #[must_use]
+    pub fn is_on_hold(&self) -> bool {
+        self.on_hold
+    }
+
+    /// Its user has taken it back.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     /// Holds GPUs that it may not be taken off: only its power limit can be planned. One that is

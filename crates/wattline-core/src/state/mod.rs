@@ -7,10 +7,12 @@
 //! Changes are recorded as touched ids. A reader looks the thing itself up, so that being told
 //! twice, or late, does no harm.
 
+mod image;
 mod job;
 mod node;
 mod restore;
 
+pub use image::StateImage;
 pub use job::{JobState, Phase, Progress};
 pub use node::{NodeState, Resident, Residents, Target};
 pub use restore::RestoredJob;

@@ -19,7 +19,7 @@ pub enum Target {
 }
 
 /// A job on a node.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resident {
     /// Which job.
     pub job: JobId,
@@ -30,7 +30,7 @@ pub struct Resident {
 }
 
 /// The jobs on a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Residents(SmallVec<[Resident; 2]>);
 
 impl Residents {
@@ -68,7 +68,8 @@ impl Residents {
 }
 
 /// One node, what is planned for it and what it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeState {
     /// What it is.
     pub power: NodePower,

@@ -24,6 +24,8 @@ pub struct RestoredJob {
     pub held: Option<Placement>,
     /// Failed to start too often; left alone until then.
     pub held_back_until: Option<Timestamp>,
+    /// Its user wants it to wait.
+    pub on_hold: bool,
     /// How far it is.
     pub progress: Progress,
     /// When it first ran.
@@ -55,6 +57,7 @@ impl State {
         }
         let job = self.job_mut(id);
         job.progress = restored.progress;
+        job.on_hold = restored.on_hold;
         job.first_start = restored.first_start;
         job.restarts = restored.restarts;
         job.attained_before = restored.attained;

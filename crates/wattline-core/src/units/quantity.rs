@@ -85,6 +85,10 @@ macro_rules! quantity {
         }
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                // Nobody reads an image: the very number, also where it is none or has no end.
+                if !s.is_human_readable() {
+                    return s.serialize_f64(self.0);
+                }
                 // What is read must be what was written, to the last digit.
                 let text = self.to_string();
                 if text.parse() == Ok(*self) {
@@ -96,6 +100,9 @@ macro_rules! quantity {
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                if !d.is_human_readable() {
+                    return f64::deserialize(d).map(Self);
+                }
                 struct Text;
                 impl serde::de::Visitor<'_> for Text {
                     type Value = $name;
