@@ -7,7 +7,7 @@ use crate::borrow::{Lender, Pair, borrow};
 use crate::group::Group;
 use crate::model::{Expectation, Model};
 use crate::reading::Point;
-use crate::store::{Stretch, look_at};
+use crate::store::{Store, StoreImage, Stretch, look_at};
 use crate::table::Table;
 use std::collections::{BTreeMap, HashMap};
 use wattline_core::cluster::Cluster;
@@ -86,6 +86,21 @@ impl Known {
         if self.unseen.last() != Some(&key) {
             self.unseen.push(key);
         }
+    }
+
+    /// All that was measured.
+    pub(crate) fn image(&self) -> Vec<(GroupKey, StoreImage)> {
+        self.groups.iter().map(|(key, group)| (*key, group.store.image())).collect()
+    }
+
+    /// As measured, with nothing looked at.
+    pub(crate) fn from_image(image: Vec<(GroupKey, StoreImage)>) -> Self {
+        let mut known = Self::default();
+        for (key, store) in image {
+            known.groups.entry(key).or_default().store = Store::from_image(store);
+            known.unseen.push(key);
+        }
+        known
     }
 
     /// All groups that were measured.

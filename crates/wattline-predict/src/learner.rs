@@ -6,6 +6,8 @@
 //! are, its model while these and the rounded belief that it borrows do, its tables while the
 //! model does.
 
+mod image;
+
 use crate::efficiency::NoiseScale;
 use crate::group::Group;
 use crate::known::{GroupKey, Known, point};
@@ -15,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use wattline_core::cluster::Cluster;
 use wattline_core::ids::{GpuTypeId, NodeId, WorkloadId};
+use wattline_core::image::ImageError;
 use wattline_core::job::{Job, RestartCost, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
@@ -92,18 +95,7 @@ impl Learner {
     /// # Errors
     /// Says why it cannot be believed; nothing has changed then.
     pub fn learn(&mut self, m: &Measurement) -> Result<(), Refused> {
-        let c = &m.configuration;
-        self.check_type(c.gpu_type)?;
-        within("the time measured in seconds", m.seconds.get(), 1e-6, 1e9)?;
-        within("the work done", m.processed.0, 1e-9, 1e18)?;
-        let reading = Reading {
-            point: point(c),
-            per_sample: Seconds::new(m.seconds.get() / m.processed.0),
-            power: m.power,
-        };
-        reading.check()?;
-        m.noise_scale.map_or(Ok(()), |x| within("the gradient noise scale", x, 1e-3, 1e12))?;
-        m.load.map_or(Ok(()), |x| within("the time to load in seconds", x.get(), 0.0, 1e6))?;
+        let reading = self.check(m)?;
         let run = FIRST_JOB + Run::from(m.job.0);
         let reports = self.reports.entry(m.workload).or_default();
         if let Some(scale) = m.noise_scale {
@@ -123,8 +115,25 @@ impl Learner {
             seconds: m.seconds.get(),
             power: m.power.map(Watts::get),
         };
-        self.add((m.workload, c.gpu_type), &stretch);
+        self.add((m.workload, m.configuration.gpu_type), &stretch);
         Ok(())
+    }
+
+    /// What a measurement says, if it can be believed.
+    fn check(&self, m: &Measurement) -> Result<Reading, Refused> {
+        let c = &m.configuration;
+        self.check_type(c.gpu_type)?;
+        within("the time measured in seconds", m.seconds.get(), 1e-6, 1e9)?;
+        within("the work done", m.processed.0, 1e-9, 1e18)?;
+        let reading = Reading {
+            point: point(c),
+            per_sample: Seconds::new(m.seconds.get() / m.processed.0),
+            power: m.power,
+        };
+        reading.check()?;
+        m.noise_scale.map_or(Ok(()), |x| within("the gradient noise scale", x, 1e-3, 1e12))?;
+        m.load.map_or(Ok(()), |x| within("the time to load in seconds", x.get(), 0.0, 1e6))?;
+        Ok(reading)
     }
 
     /// How many measurements were refused, and why the last of them were.
@@ -230,5 +239,14 @@ impl Predictor for Learner {
             }
             self.refusals.push_back((*measurement, reason));
         }
+    }
+
+    fn image(&self) -> Vec<u8> {
+        image::save(self)
+    }
+
+    fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
+        *self = image::read(Arc::clone(&self.cluster), image)?;
+        Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! What is learned from: one configuration, how long a sample took there and what a GPU drew.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wattline_core::units::{Seconds, Watts};
 
 /// A configuration as the model sees it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// GPUs.
     pub gpus: u32,

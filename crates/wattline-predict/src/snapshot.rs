@@ -5,6 +5,7 @@ use crate::reading::{Point, Reading, Refused};
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::ids::{GpuTypeId, WorkloadId};
+use wattline_core::image::ImageError;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
@@ -78,5 +79,11 @@ impl Predictor for Mixed {
     }
     fn findings(&self) -> Vec<Finding> {
         self.learner.findings()
+    }
+    fn image(&self) -> Vec<u8> {
+        self.learner.image()
+    }
+    fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
+        self.learner.restore(image)
     }
 }

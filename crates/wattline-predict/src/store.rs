@@ -6,6 +6,7 @@
 //! matters: a measurement that says nothing new changes nothing, and nothing is fitted again.
 
 use crate::reading::{Point, Reading, Weighed};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::ids::NodeId;
@@ -51,8 +52,21 @@ const MOST_CHANGES: usize = 32;
 const MOST_COMPARED: usize = 128;
 
 /// Sums in units of 2⁻⁴⁰: exact, whatever their order.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(i64, u64)", into = "(i64, u64)")]
 struct Exact(i128);
+
+impl From<(i64, u64)> for Exact {
+    fn from((high, low): (i64, u64)) -> Self {
+        Self(i128::from(high) << 64 | i128::from(low))
+    }
+}
+
+impl From<Exact> for (i64, u64) {
+    fn from(Exact(sum): Exact) -> Self {
+        ((sum >> 64) as i64, sum as u64)
+    }
+}
 
 impl Exact {
     fn of(value: f64) -> Self {
@@ -80,7 +94,8 @@ pub(crate) struct Stretch {
 }
 
 /// All of a run in one configuration. A run has its own luck: it counts once, however long it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Stay {
     run: Run,
     /// One after the other, if it moved.
@@ -114,10 +129,13 @@ struct Merged {
 }
 
 /// A configuration and its last runs, by number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Place {
     point: Point,
     stays: Vec<Stay>,
+    /// Follows from the others.
+    #[serde(skip)]
     merged: Option<Merged>,
 }
 
@@ -148,6 +166,29 @@ pub(crate) struct Store {
     drift: Option<Drift>,
     /// The age of readings counts from here.
     looked: i64,
+}
+
+/// What was measured of a group, without what follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct StoreImage(Vec<Place>);
+
+impl Store {
+    /// All that was measured.
+    pub(crate) fn image(&self) -> StoreImage {
+        StoreImage(self.places.values().cloned().collect())
+    }
+
+    /// As measured, with nothing looked at.
+    pub(crate) fn from_image(image: StoreImage) -> Self {
+        let mut store = Self::default();
+        for place in image.0 {
+            let key = key(&place.point);
+            store.by_run.extend(place.stays.last().map(|stay| (stay.run, key)));
+            store.places.insert(key, place);
+        }
+        store
+    }
 }
 
 /// Which look an instant belongs to, if looks begin so much later (a part of the time between two).
@@ -447,7 +488,8 @@ fn middle(mut values: Vec<(f64, f64)>) -> f64 {
 }
 
 /// The last of what runs reported of a workload, whatever the order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct LastReports(BTreeSet<(Reverse<Run>, u64)>);
 
 /// More reports than this say nothing new.

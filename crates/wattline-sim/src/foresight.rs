@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::ids::WorkloadId;
+use wattline_core::image::ImageError;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Finding, Measurement, Prediction, Predictor};
@@ -151,6 +152,14 @@ impl Predictor for Learned {
 
     fn findings(&self) -> Vec<Finding> {
         self.learner.findings()
+    }
+
+    fn image(&self) -> Vec<u8> {
+        self.learner.image()
+    }
+
+    fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
+        self.learner.restore(image)
     }
 }
 

@@ -6,7 +6,7 @@ use wattline_bound::lower::{Effort, Input, LowerBound, lower_bound};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, Shape};
-use wattline_core::engine::EngineConfig;
+use wattline_core::engine::{EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, WorkloadId};
 use wattline_core::job::{Elasticity, Job, RestartCost};
 use wattline_core::prices::Prices;
@@ -26,6 +26,8 @@ pub struct Instance {
     pub physics: Arc<Physics>,
     /// The jobs, by submission.
     pub jobs: Vec<Arc<Job>>,
+    /// What users and administrators want in between, by time; jobs by their place in `jobs`.
+    pub orders: Vec<(Timestamp, Event)>,
     /// When the simulation begins.
     pub start: Timestamp,
     /// What energy costs.
@@ -55,6 +57,7 @@ impl Instance {
             cluster,
             physics: Arc::new(physics),
             jobs: jobs.into_iter().map(Arc::new).collect(),
+            orders: Vec::new(),
             start,
             prices: Prices::default(),
             budget: None,

@@ -131,6 +131,7 @@ impl<'a> Run<'a> {
             world,
             now: instance.start,
             arrived: 0,
+            ordered: 0,
             ends: vec![None; instance.jobs.len()],
             forecasts: Vec::new(),
             starts: (0..instance.jobs.len()).map(|_| None).collect(),
@@ -154,6 +155,8 @@ struct Run<'a> {
     world: World,
     now: Timestamp,
     arrived: usize,
+    /// Orders so far.
+    ordered: usize,
     ends: Vec<Option<Timestamp>>,
     /// As long as jobs have arrived, if forecasts are made.
     forecasts: Vec<Option<Box<JobForecast>>>,
@@ -180,7 +183,11 @@ impl Run<'_> {
         let mut fruitless = 0;
         while self.finished < jobs {
             let arrival = self.instance.jobs.get(self.arrived).map(|job| job.submit);
-            let happening = [arrival, self.world.next_event()].into_iter().flatten().min();
+            let order = self.instance.orders.get(self.ordered).map(|(time, _)| *time);
+            if arrival.is_none() && order.is_none() && self.engine.state().unfinished() == 0 {
+                break;
+            }
+            let happening = [arrival, order, self.world.next_event()].into_iter().flatten().min();
             let clock = self.engine.poll_timeout();
             let actions = self.engine.stats().actions;
             if happening.into_iter().chain(clock).min().is_some_and(|next| next > until) {
@@ -261,8 +268,24 @@ impl Run<'_> {
             self.world.submit(Arc::clone(job));
             self.tell(Event::Submitted(Arc::clone(job)))?;
         }
+        self.take_orders()?;
         if self.watch.forecast && self.arrived > before {
             self.forecast(before)?;
+        }
+        Ok(())
+    }
+
+    fn take_orders(&mut self) -> Result<(), SimulationError> {
+        while let Some((time, order)) = self.instance.orders.get(self.ordered)
+            && *time <= self.now
+        {
+            self.ordered += 1;
+            match order {
+                Event::BudgetSet(budget) => self.world.set_budget(self.now, budget.clone()),
+                Event::PricesSet(prices) => self.world.set_prices(self.now, prices.clone()),
+                _ => {}
+            }
+            self.tell(order.clone())?;
         }
         Ok(())
     }

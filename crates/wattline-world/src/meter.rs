@@ -3,6 +3,7 @@
 //! Power is piecewise constant, so integrals are sums of exact products; prices and budgets that
 //! change in between split the interval.
 
+use serde::{Deserialize, Serialize};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::power::TOLERANCE;
@@ -10,7 +11,8 @@ use wattline_core::prices::Prices;
 use wattline_core::units::{Euros, Grams, Joules, Seconds, Watts};
 
 /// Power of a node, or of the cluster, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PowerSplit {
     /// GPUs that jobs hold (and, where a site measures whole nodes, all of a busy node).
     pub jobs: Watts,
@@ -44,7 +46,8 @@ impl PowerSplit {
 }
 
 /// Energy by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EnergySplit {
     /// See [`PowerSplit`].
     pub jobs: Joules,
@@ -63,7 +66,8 @@ pub struct EnergySplit {
 }
 
 /// Integrates power over time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Meter {
     now: Timestamp,
     power: PowerSplit,
@@ -136,6 +140,18 @@ impl Meter {
         self.power.add(old, -1.0);
         self.power.add(new, 1.0);
         self.drawn += new.drawn() - old.drawn();
+    }
+
+    /// From now on it bills by these prices.
+    pub fn set_prices(&mut self, now: Timestamp, prices: Prices) {
+        self.advance(now);
+        self.prices = prices;
+    }
+
+    /// From now on this is the budget.
+    pub fn set_budget(&mut self, now: Timestamp, budget: Option<Calendar<Watts>>) {
+        self.advance(now);
+        self.budget = budget;
     }
 
     /// The power right now.

@@ -77,10 +77,21 @@ impl Physics {
         self.catalogue
     }
 
+    /// Whether there is such a workload.
+    #[must_use]
+    pub fn has(&self, id: WorkloadId) -> bool {
+        id.index() < self.names.len()
+    }
+
     /// A workload's name.
     #[must_use]
     pub fn name(&self, id: WorkloadId) -> &str {
         &self.names[id.index()]
+    }
+
+    /// All workloads' names, by id.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
     }
 
     /// Workloads in samples that go by this name, or by one that the catalogue takes for the same.

@@ -1,17 +1,19 @@
 //! A queue of things to come, in an order that never depends on anything but what was put in.
 
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use wattline_core::Timestamp;
 
 /// Earliest first; at the same time, first in, first out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventQueue<T> {
+    #[serde(bound(deserialize = "T: Deserialize<'de>"))]
     heap: BinaryHeap<Entry<T>>,
     pushed: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Entry<T> {
     time: Timestamp,
     number: u64,
@@ -47,6 +49,11 @@ impl<T> EventQueue<T> {
     pub fn push(&mut self, time: Timestamp, what: T) {
         self.heap.push(Entry { time, number: self.pushed, what });
         self.pushed += 1;
+    }
+
+    /// All of it, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.heap.iter().map(|entry| &entry.what)
     }
 
     /// When the next thing happens.

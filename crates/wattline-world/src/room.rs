@@ -4,12 +4,13 @@
 //! of that cannot be helped: the jobs that run fill no whole number of nodes. What could be helped
 //! is fragmentation: GPUs that would be whole free nodes if the same jobs sat closer together.
 
+use serde::{Deserialize, Serialize};
 use wattline_core::Timestamp;
 use wattline_core::cluster::Cluster;
 use wattline_core::ids::NodeId;
 
 /// What a node has free when it is up; nothing otherwise.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Free {
     gpus: u32,
     /// Whether somebody is on it.
@@ -17,7 +18,8 @@ struct Free {
 }
 
 /// Integrates free and scattered GPUs over time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Room {
     now: Timestamp,
     nodes: Vec<Free>,
@@ -39,6 +41,11 @@ impl Room {
             free_time: 0.0,
             scattered_time: 0.0,
         }
+    }
+
+    /// Whether it is of a cluster of this size.
+    pub(crate) fn fits(&self, cluster: &Cluster) -> bool {
+        self.nodes.len() == cluster.nodes().len() && self.free.len() == cluster.gpu_types().len()
     }
 
     /// Runs on to `to`.

@@ -6,7 +6,10 @@
 //! while it does so is told in `draw.rs`, how far a job comes in `run.rs`.
 
 mod draw;
+mod image;
 mod run;
+
+pub use image::WorldImage;
 
 use crate::faults::{Faults, Stragglers};
 use crate::meter::{Meter, PowerSplit};
@@ -16,6 +19,7 @@ use crate::queue::EventQueue;
 use crate::room::Room;
 use rand_distr::Distribution;
 use run::{Run, WorldJob};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -53,7 +57,7 @@ pub struct WorldConfig {
 }
 
 /// A line of the log.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LogEntry {
     /// A job held GPUs.
     Ran {
@@ -77,6 +81,7 @@ pub enum LogEntry {
     },
 }
 
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Happening {
     Finishes(JobId, u32),
     Saved(JobId, u32),
@@ -87,6 +92,8 @@ enum Happening {
     Repaired(NodeId),
 }
 
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct WorldNode {
     power: NodePower,
     residents: Vec<(JobId, u32)>,

@@ -37,8 +37,13 @@ pub struct Scenario {
     pub gpu: Vec<GpuType>,
     /// The machines.
     pub nodes: Vec<NodeGroup>,
-    /// The work.
+    /// The work; a site's file has none.
+    #[serde(default)]
     pub jobs: JobsSection,
+    /// How the machines are reached where SLURM has them: for `wattline serve`, and nothing to a
+    /// simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<toml::Table>,
     /// The power budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSection>,
@@ -76,8 +81,16 @@ pub enum Foreseen {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeGroup {
-    /// How many.
+    /// How many; as many as there are names, if these are given.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub count: u32,
+    /// What they are called, as SLURM writes it: `n[1-4],gpu07`; n1, n2, … unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
+    /// Where the power limits of their GPUs are set, a folder with one for each node; they keep
+    /// their default limit, if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PathBuf>,
     /// Their GPU type.
     pub gpu: Box<str>,
     /// GPUs in each.
@@ -109,6 +122,8 @@ impl Default for NodeGroup {
     fn default() -> Self {
         Self {
             count: 1,
+            names: None,
+            limits: None,
             gpu: "h200".into(),
             gpus: 8,
             base: None,
@@ -158,6 +173,24 @@ pub struct JobsSection {
     /// Among how many users they are spread.
     #[serde(default = "users")]
     pub users: u32,
+}
+
+impl Default for JobsSection {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            load: load(),
+            arrivals: Arrivals::default(),
+            duration: DurationSection::default(),
+            workloads: Vec::new(),
+            gpus: gpu_counts(),
+            elasticity: Elasticity::default(),
+            deadlines: DeadlineSection::default(),
+            weights: weights(),
+            restart: None,
+            users: users(),
+        }
+    }
 }
 
 /// How jobs arrive.
@@ -398,6 +431,9 @@ fn boot_time() -> Seconds {
 fn shutdown_time() -> Seconds {
     SHUTDOWN_TIME
 }
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
 fn gpu_counts() -> Vec<GpuCount> {
     [(1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1)]
         .map(|(count, share)| GpuCount { count, share })
@@ -448,7 +484,8 @@ impl Scenario {
         const POSITIVE: &str = "a number above 0";
         const FACTOR: &str = "a number of at least 1";
         let jobs = &self.jobs;
-        within("jobs.count", f64::from(jobs.count), 1.0, 1e7, "from 1 to 10 million jobs")?;
+        let fewest = if self.slurm.is_some() { 0.0 } else { 1.0 };
+        within("jobs.count", f64::from(jobs.count), fewest, 1e7, "from 1 to 10 million jobs")?;
         within("jobs.load", jobs.load, 1e-6, 1e6, POSITIVE)?;
         within("jobs.users", f64::from(jobs.users), 1.0, 1e6, "at least 1")?;
         within("jobs.duration.median", jobs.duration.median.get(), 1e-3, 1e9, POSITIVE)?;
@@ -490,7 +527,9 @@ impl Scenario {
         }
         within("nodes", self.nodes.len() as f64, 1.0, 1e5, "at least one group of nodes")?;
         for group in &self.nodes {
-            within("nodes.count", f64::from(group.count), 1.0, 1e6, "at least 1")?;
+            if group.names.is_none() {
+                within("nodes.count", f64::from(group.count), 1.0, 1e6, "at least 1, or names")?;
+            }
             let powers = group.by_busy_gpus.len();
             if powers > 0 && (powers != usize::from(group.gpus) + 1 || group.base.is_some()) {
                 return Err(ScenarioError::Value {

@@ -22,6 +22,7 @@ use thiserror::Error;
 use wattline_core::calendar::{Calendar, CalendarError};
 use wattline_core::cluster::{BusyPower, Cluster, ClusterError, GpuType, Node, NodeDraw};
 use wattline_core::engine::EngineConfig;
+use wattline_core::hostlist;
 use wattline_core::ids::GpuTypeId;
 use wattline_core::prices::Prices;
 use wattline_core::units::{CarbonIntensity, CarbonPrice, Seconds, Watts};
@@ -122,6 +123,22 @@ pub enum ScenarioError {
     Measured(#[from] MeasuredError),
 }
 
+/// The machines of a site.
+pub struct SiteParts {
+    /// Which.
+    pub cluster: Arc<Cluster>,
+    /// Node by node, the folder where its limits are set.
+    pub limits: Vec<Option<PathBuf>>,
+    /// What energy costs.
+    pub prices: Prices,
+    /// The power budget, if there is one.
+    pub budget: Option<Calendar<Watts>>,
+    /// How the engine goes about it.
+    pub engine: EngineConfig,
+    /// Where measurements lie that were made before.
+    pub measurements: Option<PathBuf>,
+}
+
 impl Scenario {
     /// Reads a file.
     ///
@@ -180,11 +197,38 @@ impl Scenario {
         Ok(instance)
     }
 
+    /// The machines of a site, with what they may draw and what that costs; no work.
+    ///
+    /// # Errors
+    /// When the file names something that does not exist.
+    pub fn site(&self, file: &str) -> Result<SiteParts, ScenarioError> {
+        let cluster = Arc::new(self.cluster(file)?);
+        let mut limits = Vec::new();
+        for group in &self.nodes {
+            for name in group.names(file, limits.len())? {
+                let folder = self.folder.as_deref().unwrap_or(Path::new(""));
+                limits.push(group.limits.as_ref().map(|path| folder.join(path).join(&*name)));
+            }
+        }
+        Ok(SiteParts {
+            prices: self.prices(file)?,
+            budget: self.budget(file, cluster.peak_power())?,
+            engine: self.engine_config(),
+            measurements: self.measurements_path(),
+            cluster,
+            limits,
+        })
+    }
+
+    fn measurements_path(&self) -> Option<PathBuf> {
+        let folder = self.folder.as_deref().unwrap_or(Path::new(""));
+        self.measurements.as_ref().map(|path| folder.join(path))
+    }
+
     fn read_measurements(&self) -> Result<Option<Measured>, ScenarioError> {
-        let Some(path) = &self.measurements else {
+        let Some(path) = self.measurements_path() else {
             return Ok(None);
         };
-        let path = self.folder.as_deref().unwrap_or(Path::new("")).join(path);
         let file = path.display().to_string();
         let input = File::open(&path)
             .map_err(|source| ScenarioError::Read { file: file.clone(), source })?;
@@ -198,7 +242,7 @@ impl Scenario {
         for group in &self.nodes {
             let own = self.gpu.iter().find(|g| g.name == group.gpu);
             let card = own.cloned().or_else(|| catalogue.gpu(&group.gpu).map(|g| g.gpu_type()));
-            let Some(card) = card else {
+            let Some(mut card) = card else {
                 let known: Vec<&str> = catalogue.gpus().iter().map(|g| &*g.name).collect();
                 return Err(ScenarioError::UnknownGpu {
                     file: file.to_owned(),
@@ -206,12 +250,17 @@ impl Scenario {
                     known: known.join(", "),
                 });
             };
-            let at = cards.iter().position(|c| c.name == card.name).unwrap_or_else(|| {
+            // Where nobody sets limits, the default is all there is.
+            if self.slurm.is_some() && group.limits.is_none() {
+                (card.min_limit, card.max_limit) = (card.default_limit, card.default_limit);
+            }
+            let at = cards.iter().position(|c| *c == card).unwrap_or_else(|| {
                 cards.push(card.clone());
                 cards.len() - 1
             });
-            for _ in 0..group.count {
+            for name in group.names(file, nodes.len())? {
                 let mut node = group.node(nodes.len(), GpuTypeId(at as u16), &card);
+                node.name = name;
                 if !group.by_busy_gpus.is_empty() {
                     let pue = self.prices.pue;
                     let power = |watts: &Watts| BusyPower { watts: *watts, pue };
@@ -284,6 +333,28 @@ impl Scenario {
 }
 
 impl NodeGroup {
+    /// What its nodes are called, `before` others.
+    fn names(&self, file: &str, before: usize) -> Result<Vec<Box<str>>, ScenarioError> {
+        let Some(text) = &self.names else {
+            return Ok((1..=self.count as usize)
+                .map(|n| format!("n{}", before + n).into())
+                .collect());
+        };
+        let wrong = |value: String, expected| ScenarioError::Value {
+            file: file.to_owned(),
+            field: "nodes.names",
+            value,
+            expected,
+        };
+        let names = hostlist::expand(text)
+            .map_err(|error| wrong(error.to_string(), "names like n[1-4],gpu07"))?;
+        if self.count != 0 && self.count as usize != names.len() {
+            let value = format!("{} names", names.len());
+            return Err(wrong(value, "as many as nodes.count, which need not be given"));
+        }
+        Ok(names.into_iter().map(Into::into).collect())
+    }
+
     fn node(&self, number: usize, gpu_type: GpuTypeId, card: &GpuType) -> Node {
         let gpus = f64::from(self.gpus);
         // Estimates where nothing is said: a server's base is a fifth of its GPUs' full power,

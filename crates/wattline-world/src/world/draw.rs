@@ -3,12 +3,35 @@
 use super::World;
 use crate::meter::PowerSplit;
 use wattline_core::Timestamp;
+use wattline_core::calendar::Calendar;
 use wattline_core::cluster::NodeDraw;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::Placement;
 use wattline_core::power::{self, NodePower, Part};
+use wattline_core::prices::Prices;
+use wattline_core::units::Watts;
 
 impl World {
+    /// From now on energy costs this.
+    pub fn set_prices(&mut self, now: Timestamp, prices: Prices) {
+        for job in &mut self.jobs {
+            job.settle(now, self.meter.prices());
+        }
+        self.pue = prices.pue;
+        self.meter.set_prices(now, prices);
+        for id in 0..self.nodes.len() as u32 {
+            self.draw(now, NodeId(id));
+        }
+        for id in 0..self.jobs.len() as u32 {
+            self.attribute(now, JobId(id));
+        }
+    }
+
+    /// From now on this is the budget that the meter looks at.
+    pub fn set_budget(&mut self, now: Timestamp, budget: Option<Calendar<Watts>>) {
+        self.meter.set_budget(now, budget);
+    }
+
     /// Brings the power of a job's nodes, and the job's own part of it, up to date.
     pub(super) fn draw_job(&mut self, now: Timestamp, id: JobId, placement: &Placement) {
         for share in placement.allocation.shares() {

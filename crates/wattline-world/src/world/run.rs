@@ -1,5 +1,6 @@
 //! A job in the world: how far it has come, and what it has drawn.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::ids::ActionId;
@@ -32,6 +33,8 @@ impl WorldJob {
 }
 
 /// A run of a job, with constant speed since `since`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Run {
     /// The start it began with.
     pub(super) action: ActionId,

@@ -1,0 +1,169 @@
+//! The exact image of an emulated cluster.
+//!
+//! Luck depends on what it is about and not on what came before, so that no generator has a place
+//! to be kept. Jobs are those of the engine and are given again.
+
+use super::run::{Run, WorldJob};
+use super::{Happening, LogEntry, World, WorldNode};
+use crate::meter::Meter;
+use crate::queue::EventQueue;
+use crate::room::Room;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wattline_core::engine::Event;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::image::{ImageError, require};
+use wattline_core::job::{Job, Work};
+use wattline_core::placement::mask_of;
+use wattline_core::prices::Bill;
+use wattline_core::units::Joules;
+
+/// All that has become of a [`World`] since it was made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorldImage {
+    jobs: Vec<JobImage>,
+    nodes: Vec<WorldNode>,
+    to_come: EventQueue<Happening>,
+    events: VecDeque<Event>,
+    meter: Meter,
+    room: Room,
+    log: Vec<LogEntry>,
+    happened: u64,
+}
+
+/// What has become of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobImage {
+    done: Work,
+    run: Option<Box<Run>>,
+    epoch: u32,
+    starts: u32,
+    energy: Joules,
+    bill: Bill,
+}
+
+impl World {
+    /// All that has become of it.
+    #[must_use]
+    pub fn image(&self) -> WorldImage {
+        // Named one by one, so that none is forgotten.
+        let Self {
+            cluster: _,
+            physics: _,
+            config: _,
+            jobs,
+            nodes,
+            to_come,
+            events,
+            meter,
+            room,
+            pue: _,
+            log,
+            happened,
+        } = self;
+        WorldImage {
+            jobs: jobs.iter().map(JobImage::of).collect(),
+            nodes: nodes.clone(),
+            to_come: to_come.clone(),
+            events: events.clone(),
+            meter: meter.clone(),
+            room: room.clone(),
+            log: log.clone(),
+            happened: *happened,
+        }
+    }
+
+    /// Goes on where another world was. This one must have been made as that one was; `job` gives
+    /// the jobs that it had heard of.
+    ///
+    /// # Errors
+    /// When the image is of something else; nothing has changed then.
+    pub fn restore(
+        &mut self,
+        image: WorldImage,
+        job: impl Fn(JobId) -> Option<Arc<Job>>,
+    ) -> Result<(), ImageError> {
+        image.check(self)?;
+        let WorldImage { jobs, nodes, to_come, events, meter, room, log, happened } = image;
+        let jobs: Option<Vec<WorldJob>> = jobs
+            .into_iter()
+            .zip(0..)
+            .map(|(image, id)| Some(image.with(job(JobId(id))?)))
+            .collect();
+        self.jobs = jobs.ok_or(ImageError::Wrong("a job of the cluster that nobody submitted"))?;
+        self.nodes = nodes;
+        self.to_come = to_come;
+        self.events = events;
+        self.pue = meter.prices().pue;
+        self.meter = meter;
+        self.room = room;
+        self.log = log;
+        self.happened = happened;
+        Ok(())
+    }
+}
+
+impl JobImage {
+    fn of(job: &WorldJob) -> Self {
+        let WorldJob { job: _, done, run, epoch, starts, energy, bill } = job;
+        Self {
+            done: *done,
+            run: run.clone(),
+            epoch: *epoch,
+            starts: *starts,
+            energy: *energy,
+            bill: *bill,
+        }
+    }
+
+    fn with(self, job: Arc<Job>) -> WorldJob {
+        let Self { done, run, epoch, starts, energy, bill } = self;
+        WorldJob { job, done, run, epoch, starts, energy, bill }
+    }
+}
+
+impl WorldImage {
+    /// How many jobs it has heard of.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Everything that is named is there.
+    fn check(&self, world: &World) -> Result<(), ImageError> {
+        let cluster = &world.cluster;
+        let nodes = cluster.nodes();
+        require(
+            self.nodes.len() == nodes.len() && self.room.fits(cluster),
+            "a cluster with other nodes",
+        )?;
+        let (job, node) =
+            (|id: JobId| id.index() < self.jobs.len(), |id: NodeId| id.index() < self.nodes.len());
+        let resident = |state: &WorldNode| state.residents.iter().all(|(id, _)| job(*id));
+        let fits = self.nodes.iter().zip(nodes);
+        let mut fits = fits.map(|(state, node)| state.busy <= node.gpus.into() && resident(state));
+        require(fits.all(|fits| fits), "jobs that a node cannot have")?;
+        let known = self.to_come.iter().all(|happening| match happening {
+            Happening::Finishes(id, _) | Happening::Saved(id, _) | Happening::Measured(id, _) => {
+                job(*id)
+            }
+            Happening::Booted(id, _)
+            | Happening::Asleep(id, _)
+            | Happening::Fails(id)
+            | Happening::Repaired(id) => node(*id),
+        });
+        require(known, "something unknown is to come")?;
+        let mut runs = self.jobs.iter().filter_map(|job| job.run.as_ref());
+        let there = runs.all(|run| {
+            run.placement.configuration.gpu_type.index() < cluster.gpu_types().len()
+                && run.placement.allocation.shares().all(|share| {
+                    let node = nodes.get(share.node.index());
+                    node.is_some_and(|node| share.mask & !mask_of(node.gpus) == 0)
+                })
+        });
+        require(there, "a job runs on GPUs that are not there")
+    }
+}
