@@ -1,0 +1,32 @@
+//! What goes over the wire between the controller and whoever asks it, and nothing else.
+//!
+//! All requests refuse fields they do not know. Answers carry a `schema` with a version; within a
+//! version fields are only added. Times are seconds since the Unix epoch on the cluster's clock,
+//! which an emulated cluster may run faster.
+
+mod budget;
+mod event;
+mod explain;
+mod job;
+mod node;
+mod page;
+mod plan;
+mod problem;
+mod status;
+
+pub use budget::{Budget, BudgetRequest};
+pub use event::Event;
+pub use explain::{Choice, Explanation, WhatIf};
+pub use job::{Accepted, JobRow, Placement, SubmitRequest, UpdateRequest};
+pub use node::{NodeList, NodeRow};
+pub use page::{JobPage, JobQuery, MOST_IN_A_PAGE};
+pub use plan::{
+    Foreseen, On, PlanInForce, PlanQuery, Planned, PlannedJob, PlannedNode, PlannedRow, Runs,
+};
+pub use problem::Problem;
+pub use status::Status;
+
+/// The version of the paths.
+pub const VERSION: &str = "v1";
+/// The media type of a [`Problem`].
+pub const PROBLEM: &str = "application/problem+json";
