@@ -1,20 +1,30 @@
 //! What actions act on.
 
-use std::sync::Arc;
+use crate::directory::{Directory, Note, Submission};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
-use wattline_core::engine::Event;
-use wattline_core::ids::JobId;
-use wattline_core::job::Job;
+use wattline_core::engine::{Engine, Event};
 
 /// Something that happened on the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Counted from 1, without a gap.
     pub number: u64,
     /// What.
-    pub event: Event,
+    pub news: News,
+}
+
+/// What may happen on a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum News {
+    /// The engine has a word for it.
+    Event(Event),
+    /// The same, with something to remember about it.
+    Noted(Event, Note),
+    /// Somebody has submitted a job there; it gets the next id.
+    Submission(Box<Submission>),
 }
 
 /// The cluster did not answer. What it would have said is unknown, and never nothing.
@@ -22,28 +32,48 @@ pub struct Report {
 #[error("the cluster does not answer: {0}")]
 pub struct BackendError(pub String);
 
+/// What the controller knows.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// What is planned and held.
+    pub engine: &'a Engine<'static>,
+    /// Names and origins.
+    pub directory: &'a Directory,
+}
+
 /// A cluster. It outlives controllers: what one has asked for, the next may ask again.
 pub trait Backend {
-    /// Hears of a job before its first start; may hear of it again.
-    ///
-    /// # Errors
-    /// When the cluster does not answer. The job is told again then.
-    fn admit(&mut self, id: JobId, job: &Arc<Job>) -> Result<(), BackendError>;
-
     /// Carries an action out, or begins to. It may come again, and late: an action is carried out
     /// once. Its outcome is reported in any case.
     ///
     /// # Errors
     /// When it is not known whether the cluster has heard it. It is sent again then.
-    fn send(&mut self, now: Timestamp, action: &Action) -> Result<(), BackendError>;
+    fn send(
+        &mut self,
+        now: Timestamp,
+        action: &Action,
+        known: Known<'_>,
+    ) -> Result<(), BackendError>;
 
     /// What happened until now, from the report with this number on; those before are written
-    /// down and may be forgotten.
+    /// down and may be forgotten. A backend that looks at its cluster anew each time tells what
+    /// differs from what is known, and numbers it from there.
     ///
     /// # Errors
     /// When the cluster does not answer.
-    fn reports(&mut self, now: Timestamp, from: u64) -> Result<Vec<Report>, BackendError>;
+    fn reports(
+        &mut self,
+        now: Timestamp,
+        from: u64,
+        known: Known<'_>,
+    ) -> Result<Vec<Report>, BackendError>;
 
     /// When to ask again at the latest, if that is known.
     fn next_event(&self) -> Option<Timestamp>;
+
+    /// What a cluster that dies with its controller must be told to be the same again; empty if it
+    /// lives on.
+    fn image(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -1,18 +1,22 @@
 //! The loop around the engine, without a clock of its own.
 
-use crate::backend::{Backend, BackendError, Report};
+mod image;
+
+pub use image::Opened;
+
+use crate::backend::{Backend, BackendError, Known, News, Report};
+use crate::desk::{Desk, Ledger};
+use crate::directory::{Directory, Note};
 use crate::emulated::Emulated;
-use crate::store::{Entry, Store, StoreError};
+use crate::store::{Entry, Keep, Saved, Store, StoreError};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
-use wattline_core::action::{Action, ActionKind};
-use wattline_core::calendar::Calendar;
+use wattline_core::action::Action;
 use wattline_core::engine::{Engine, Event, EventError};
-use wattline_core::ids::{ActionId, JobId};
-use wattline_core::job::Job;
-use wattline_core::units::{Seconds, Watts};
+use wattline_core::ids::ActionId;
+use wattline_core::image::ImageError;
+use wattline_core::units::Seconds;
 
 /// An action that is not confirmed after this long is sent again.
 const AGAIN: Seconds = Seconds::new(10.0);
@@ -31,6 +35,9 @@ pub enum ControllerError {
         "the emulated cluster does not repeat what entry {0} of the journal says: it was written by another version; name another file to begin anew"
     )]
     Otherwise(u64),
+    /// What it knows cannot be written down as a whole.
+    #[error("a snapshot cannot be made: {0}")]
+    Image(#[from] ImageError),
     /// The cluster does not answer. Nothing was heard from it, and nothing follows from that; it
     /// is asked again, and told again, at the next turn.
     #[error(transparent)]
@@ -47,6 +54,7 @@ struct Sent {
 /// All that follows from a journal, and nothing else.
 struct Replica {
     engine: Engine<'static>,
+    directory: Directory,
     /// Never goes back, whatever the clock does.
     now: Timestamp,
     /// The number of the report to hear next.
@@ -55,9 +63,29 @@ struct Replica {
 }
 
 impl Replica {
+    fn new(begin: Beginning) -> Self {
+        Self {
+            engine: begin.engine,
+            directory: Directory::new(begin.workloads),
+            now: begin.at,
+            next_report: 1,
+            sent: BTreeMap::new(),
+        }
+    }
+
     fn take_in(&mut self, entry: Entry) {
+        // A real cluster begins when it is first heard of.
+        if self.now == Timestamp::ZERO {
+            self.engine.begin_at(entry.at);
+        }
         self.now = self.now.max(entry.at);
         self.next_report = entry.next_report;
+        for note in &entry.notes {
+            self.directory.note(note);
+            if *note == Note::Saved {
+                self.engine.look_at_everything();
+            }
+        }
         for event in entry.events {
             // What makes no sense changes nothing, also when it is read again.
             let _ = self.engine.handle(self.now, event);
@@ -72,33 +100,78 @@ impl Replica {
         let engine = &self.engine;
         self.sent.retain(|id, _| engine.is_under_way(*id));
     }
+
+    fn known(&self) -> Known<'_> {
+        Known { engine: &self.engine, directory: &self.directory }
+    }
+}
+
+/// How things were before the first entry of the journal. Must be the same each time.
+pub struct Beginning {
+    /// Over an idle cluster.
+    pub engine: Engine<'static>,
+    /// The workloads that are known by then.
+    pub workloads: Vec<Box<str>>,
+    /// When; zero: at the first entry.
+    pub at: Timestamp,
 }
 
 /// The engine, its journal and its cluster.
 pub struct Controller<B> {
     replica: Replica,
-    store: Store,
-    told: Told<B>,
+    desk: Desk,
+    backend: B,
+    opened: Opened,
 }
 
 impl<B: Backend> Controller<B> {
-    /// A controller as the journal left it. `engine` must be made as it was when the journal was
-    /// begun.
+    /// A controller as the journal left it.
     ///
     /// # Errors
     /// When the journal cannot be read.
-    pub fn open(
-        engine: Engine<'static>,
-        store: Store,
-        backend: B,
-        begin: Timestamp,
-    ) -> Result<Self, ControllerError> {
-        let mut replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
-        store.read(|entry| -> Result<(), StoreError> {
+    pub fn open(begin: Beginning, store: Store, backend: B) -> Result<Self, ControllerError> {
+        let desk = Desk::new(store, begin.at, &begin.workloads);
+        let mut replica = Replica::new(begin);
+        let opened = image::recall(&desk, &mut replica, |_, _| Ok(()))?;
+        // This controller has sent nothing yet.
+        replica.sent.values_mut().for_each(|sent| sent.at = None);
+        read(&desk, opened.after, |entry| {
             replica.take_in(entry);
             Ok(())
         })?;
-        Ok(Self { replica, store, told: Told { backend, admitted: 0 } })
+        Ok(Self { replica, desk, backend, opened })
+    }
+
+    /// What it began with.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// How many entries a restart would have to read now.
+    #[must_use]
+    pub fn entries_to_read(&self) -> u64 {
+        self.desk.journal(|store| store.len().saturating_sub(store.last_saved()))
+    }
+
+    /// Writes all that it knows into the journal, so that a restart need not read what came before.
+    /// For the time between turns. If it fails, nothing is lost: the restart takes longer.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&mut self, keep: &Keep) -> Result<(), ControllerError> {
+        let (number, counts) = {
+            let mut ledger = self.desk.ledger();
+            for entry in ledger.take_unread() {
+                self.replica.take_in(entry);
+            }
+            ledger.after_snapshot = true;
+            (ledger.store.len(), ledger.counts.clone())
+        };
+        // Requests are taken while this is put together.
+        let image = image::of(&self.replica, counts, self.backend.image())?;
+        let saved = Saved { number, at: self.replica.now };
+        Ok(self.desk.ledger().store.save(saved, &image, keep)?)
     }
 
     /// What it knows.
@@ -107,16 +180,32 @@ impl<B: Backend> Controller<B> {
         &self.replica.engine
     }
 
+    /// Names and origins.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.replica.directory
+    }
+
+    /// The next thing an administrator should hear of.
+    pub fn poll_alert(&mut self) -> Option<wattline_core::engine::Alert> {
+        self.replica.engine.poll_alert()
+    }
+
     /// Its cluster.
     #[must_use]
     pub fn backend(&self) -> &B {
-        &self.told.backend
+        &self.backend
     }
 
-    /// Its journal.
+    /// Its cluster, for whoever ends it.
+    pub fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Where requests are taken.
     #[must_use]
-    pub fn store(&self) -> &Store {
-        &self.store
+    pub fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     /// The time it goes by.
@@ -134,50 +223,10 @@ impl<B: Backend> Controller<B> {
             .values()
             .map(|sent| sent.at.map_or(self.replica.now, |at| at + AGAIN))
             .min();
-        [self.replica.engine.poll_timeout(), self.told.backend.next_event(), again]
+        [self.replica.engine.poll_timeout(), self.backend.next_event(), again]
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Takes a job. When this returns it will not be lost.
-    ///
-    /// # Errors
-    /// When the job makes no sense or cannot be written down; nothing has changed then.
-    pub fn submit(&mut self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
-        job.validate().map_err(EventError::from)?;
-        let id = JobId(self.replica.engine.state().job_count() as u32);
-        self.tell(now, Event::Submitted(job))?;
-        Ok(id)
-    }
-
-    /// A user takes a job back.
-    ///
-    /// # Errors
-    /// When there is no such job or it cannot be written down; nothing has changed then.
-    pub fn cancel(&mut self, now: Timestamp, id: JobId) -> Result<(), ControllerError> {
-        if id.index() >= self.replica.engine.state().job_count() {
-            return Err(EventError::UnknownJob(id).into());
-        }
-        self.tell(now, Event::Cancelled(id))
-    }
-
-    /// The administrator sets another budget.
-    ///
-    /// # Errors
-    /// When it cannot be written down; nothing has changed then.
-    pub fn set_budget(
-        &mut self,
-        now: Timestamp,
-        budget: Option<Calendar<Watts>>,
-    ) -> Result<(), ControllerError> {
-        self.tell(now, Event::BudgetSet(budget))
-    }
-
-    fn tell(&mut self, now: Timestamp, event: Event) -> Result<(), ControllerError> {
-        let Replica { now: last, next_report, .. } = self.replica;
-        let at = last.max(now);
-        self.write_down(Entry { at, events: vec![event], next_report, acts: false })
     }
 
     /// Hears what happened, plans if that is due, and acts.
@@ -186,111 +235,141 @@ impl<B: Backend> Controller<B> {
     /// When what was heard cannot be written down: then it will be heard again, and nothing was
     /// done. When the cluster does not answer: then whatever else was to be done has been done.
     pub fn turn(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        self.hear_requests();
         let now = self.replica.now.max(now);
-        let heard = self.told.backend.reports(now, self.replica.next_report);
+        let heard = self.backend.reports(now, self.replica.next_report, self.replica.known());
         let (mut reports, answer) = match heard {
             Ok(reports) => (reports, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
         };
         reports.sort_by_key(|report| report.number);
+        let now = self.write_down(now, reports)?;
+        Ok(answer.and(act(&mut self.backend, &mut self.replica, now))?)
+    }
+
+    /// What was written down at the desk since the last turn.
+    fn hear_requests(&mut self) {
+        let unread = self.desk.ledger().take_unread();
+        for entry in unread {
+            self.replica.take_in(entry);
+        }
+    }
+
+    /// What was heard goes into the journal first, then into the engine, if there is anything to
+    /// plan or to do. Says what time it is.
+    fn write_down(
+        &mut self,
+        now: Timestamp,
+        reports: Vec<Report>,
+    ) -> Result<Timestamp, ControllerError> {
+        let mut ledger = self.desk.ledger();
+        for entry in ledger.take_unread() {
+            self.replica.take_in(entry);
+        }
         let mut next = self.replica.next_report;
-        let mut events = Vec::new();
+        let (mut events, mut notes, mut jobs) = (Vec::new(), Vec::new(), 0);
         // Of what comes twice the first counts, and what comes before its turn comes again.
-        for Report { number, event } in reports {
-            if number == next {
-                events.push(event);
-                next += 1;
-            }
-        }
-        let due = self.replica.engine.poll_timeout().is_some_and(|due| due <= now);
-        // When the cluster hears of an action is written down too.
-        let unsent = self.replica.sent.values().any(|sent| sent.at.is_none());
-        if due || unsent || !events.is_empty() {
-            let at = self.replica.now.max(now);
-            self.write_down(Entry { at, events, next_report: next, acts: true })?;
-        }
-        Ok(answer.and(self.told.act(&mut self.replica, now))?)
-    }
-
-    /// First into the journal, then into the engine.
-    fn write_down(&mut self, entry: Entry) -> Result<(), ControllerError> {
-        self.store.append(&entry)?;
-        self.replica.take_in(entry);
-        Ok(())
-    }
-}
-
-/// The cluster, and how much it has heard from this controller.
-struct Told<B> {
-    backend: B,
-    /// Jobs.
-    admitted: u32,
-}
-
-impl<B: Backend> Told<B> {
-    /// Sends what was not sent yet, and again what was not confirmed for long. What lowers power
-    /// must not wait for something that could not be sent.
-    fn act(&mut self, replica: &mut Replica, now: Timestamp) -> Result<(), BackendError> {
-        let Replica { engine, sent, .. } = replica;
-        let mut outcome = Ok(());
-        for sent in sent.values_mut() {
-            if sent.at.is_some_and(|at| now < at + AGAIN) {
+        for Report { number, news } in reports {
+            if number != next {
                 continue;
             }
-            let admitted = match &sent.action.kind {
-                ActionKind::Start { job, .. } => self.admit(engine, *job),
-                _ => Ok(()),
-            };
-            match admitted.and_then(|()| self.backend.send(now, &sent.action)) {
-                Ok(()) => sent.at = Some(now),
-                Err(error) => outcome = Err(error),
+            next += 1;
+            match news {
+                News::Event(event) => events.push(event),
+                News::Noted(event, note) => {
+                    events.push(event);
+                    notes.push(note);
+                }
+                News::Submission(submission) => {
+                    ledger.admit(*submission, jobs, &mut events, &mut notes);
+                    jobs += 1;
+                }
             }
         }
-        outcome
-    }
-
-    /// Tells the cluster of all jobs up to this one.
-    fn admit(&mut self, engine: &Engine<'static>, job: JobId) -> Result<(), BackendError> {
-        while self.admitted <= job.0 {
-            let id = JobId(self.admitted);
-            self.backend.admit(id, &engine.state().job(id).job)?;
-            self.admitted += 1;
+        let at = ledger.time(now);
+        let due = self.replica.engine.poll_timeout().is_some_and(|due| due <= at);
+        // When the cluster hears of an action is written down too.
+        let unsent = self.replica.sent.values().any(|sent| sent.at.is_none());
+        if !due && !unsent && events.is_empty() {
+            return Ok(at);
         }
-        Ok(())
+        let entry = Entry { at, events, next_report: next, acts: true, notes };
+        let entry = ledger.write_down(entry)?;
+        // Requests are taken while the engine thinks.
+        drop(ledger);
+        self.replica.take_in(entry);
+        Ok(at)
     }
+}
+
+/// Sends what was not sent yet, and again what was not confirmed for long. What lowers power must
+/// not wait for something that could not be sent.
+fn act(
+    backend: &mut impl Backend,
+    replica: &mut Replica,
+    now: Timestamp,
+) -> Result<(), BackendError> {
+    let Replica { engine, directory, sent, .. } = replica;
+    let mut outcome = Ok(());
+    for sent in sent.values_mut() {
+        if sent.at.is_some_and(|at| now < at + AGAIN) {
+            continue;
+        }
+        match backend.send(now, &sent.action, Known { engine, directory }) {
+            Ok(()) => sent.at = Some(now),
+            Err(error) => outcome = Err(error),
+        }
+    }
+    outcome
+}
+
+/// Reads the journal after an entry.
+fn read(
+    desk: &Desk,
+    after: u64,
+    mut take: impl FnMut(Entry) -> Result<(), ControllerError>,
+) -> Result<(), ControllerError> {
+    let mut ledger = desk.ledger();
+    let Ledger { store, counts, .. } = &mut *ledger;
+    store.read_after(after, |entry| {
+        counts.follow(&entry);
+        take(entry)
+    })
 }
 
 impl Controller<Emulated> {
     /// As [`Controller::open`], with an emulated cluster that died with its controller: it begins
-    /// anew, and all that the journal says is done to it once more, so that it is the same again.
+    /// anew, or as a snapshot has it, and all that the journal says after that is done to it once
+    /// more, so that it is the same again.
     ///
     /// # Errors
     /// When the journal cannot be read, or the cluster does otherwise than the journal says.
     pub fn reenact(
-        engine: Engine<'static>,
+        begin: Beginning,
         store: Store,
-        backend: Emulated,
-        begin: Timestamp,
+        mut backend: Emulated,
     ) -> Result<Self, ControllerError> {
-        let mut replica = Replica { engine, now: begin, next_report: 1, sent: BTreeMap::new() };
-        let mut told = Told { backend, admitted: 0 };
-        let mut number = 0;
-        store.read(|entry| -> Result<(), ControllerError> {
+        let desk = Desk::new(store, begin.at, &begin.workloads);
+        let mut replica = Replica::new(begin);
+        let opened = image::recall(&desk, &mut replica, |image, job| backend.restore(image, job))?;
+        let mut number = opened.after;
+        read(&desk, opened.after, |entry| {
             number += 1;
             let (at, acts) = (entry.at, entry.acts);
-            let again = told.backend.reports(at, replica.next_report)?;
+            let again = backend.reports(at, replica.next_report, replica.known())?;
             let again = again.into_iter().filter(|report| report.number < entry.next_report);
-            let again: Vec<Event> = again.map(|report| report.event).collect();
+            let again: Vec<News> = again.map(|report| report.news).collect();
             let reported = entry.next_report - replica.next_report;
-            if again.len() as u64 != reported || (reported > 0 && again != entry.events) {
+            let told = entry.events.iter().cloned().map(News::Event);
+            if again.len() as u64 != reported || (reported > 0 && !told.eq(again)) {
                 return Err(ControllerError::Otherwise(number));
             }
             replica.take_in(entry);
             if acts {
-                told.act(&mut replica, at)?;
+                act(&mut backend, &mut replica, at)?;
             }
             Ok(())
         })?;
-        Ok(Self { replica, store, told })
+        Ok(Self { replica, desk, backend, opened })
     }
 }

@@ -1,17 +1,35 @@
 //! Wattline live: the engine that the simulator drives in virtual time, here over a cluster that
 //! goes on by itself.
 //!
-//! [`Controller`] is the loop without its clock and threads: the caller says what time it is. All
-//! that the engine is told is in the [`store`]'s journal before anything follows from it, so that a
+//! [`Desk`] takes requests, also while the engine plans. [`Controller`] is the loop without its
+//! clock and threads: the caller says what time it is. [`daemon`] is the clock and the thread that
+//! turn it, [`http`] what people and programs ask it over. All that the engine is told is in the [`store`]'s journal before anything follows from it, so that a
 //! controller that died is the same again after reading it. What a cluster does is behind
 //! [`Backend`]: it hears each action at least once and knows them by their ids, and its reports are
 //! numbered, so that none is lost and none counts twice.
 
 mod backend;
 mod controller;
+pub mod daemon;
+mod desk;
+mod directory;
 mod emulated;
+mod foresight;
+pub mod history;
+pub mod http;
+pub mod planning;
+mod saving;
+pub mod slurm;
 pub mod store;
+mod watch;
 
-pub use backend::{Backend, BackendError, Report};
-pub use controller::{Controller, ControllerError};
+pub use backend::{Backend, BackendError, Known, News, Report};
+pub use controller::{Beginning, Controller, ControllerError, Opened};
+pub use desk::{Desk, Once};
+pub use directory::{
+    Checkpoint, Directory, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
+};
 pub use emulated::Emulated;
+pub use foresight::{Foresight, IN_SECONDS};
+pub use saving::Saving;
+pub use watch::Watch;

@@ -12,11 +12,11 @@ use wattline_controller::store::Store;
 fn submissions_between_two_turns_are_one_plan() {
     let instance = instance(1);
     let folder = common::folder();
-    let (engine, cluster) = begin(&instance, "fifo");
+    let (begin, cluster) = begin(&instance, "fifo");
     let store = Store::open(&folder.path().join("journal"), &[]).unwrap();
-    let mut controller = Controller::open(engine, store, cluster, instance.start).unwrap();
+    let mut controller = Controller::open(begin, store, cluster).unwrap();
     for job in &instance.jobs {
-        controller.submit(job.submit, Arc::clone(job)).unwrap();
+        controller.desk().submit_job(job.submit, Arc::clone(job)).unwrap();
     }
     assert_eq!(controller.engine().stats().plans, 0, "nobody waits for a plan to submit");
     let now = controller.now();

@@ -6,7 +6,7 @@ mod common;
 use common::{begin, instance};
 use std::path::Path;
 use std::sync::Arc;
-use wattline_controller::store::{Entry, Store, StoreError};
+use wattline_controller::store::{Entry, Keep, Store, StoreError};
 use wattline_controller::{Controller, ControllerError, Emulated};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
@@ -14,14 +14,20 @@ use wattline_sim::instance::Instance;
 const POLICY: &str = "wattline+work=2000";
 
 fn open(instance: &Instance, path: &Path) -> Controller<Emulated> {
-    let (engine, cluster) = begin(instance, POLICY);
+    let (begin, cluster) = begin(instance, POLICY);
     let store = Store::open(path, &[]).unwrap();
-    Controller::reenact(engine, store, cluster, instance.start).unwrap()
+    Controller::reenact(begin, store, cluster).unwrap()
 }
 
 /// Runs all jobs to their end with a turn every `pause` seconds; the process dies after each so
 /// many turns.
-fn run(instance: &Instance, path: &Path, pause: f64, deaths: Option<u32>) -> Vec<Entry> {
+fn run(
+    instance: &Instance,
+    path: &Path,
+    pause: f64,
+    deaths: Option<u32>,
+    saves: Option<u32>,
+) -> Vec<Entry> {
     let mut controller = open(instance, path);
     let (mut turns, mut last) = (0_u32, instance.start);
     loop {
@@ -33,23 +39,28 @@ fn run(instance: &Instance, path: &Path, pause: f64, deaths: Option<u32>) -> Vec
         last = now;
         for job in &instance.jobs[arrived..] {
             if job.submit <= now {
-                controller.submit(now, Arc::clone(job)).unwrap();
+                controller.desk().submit_job(now, Arc::clone(job)).unwrap();
             }
         }
         controller.turn(now).unwrap();
         turns += 1;
         assert!(turns < 10_000);
+        if saves.is_some_and(|saves| turns.is_multiple_of(saves)) {
+            controller.save(&Keep::default()).unwrap();
+        }
         if deaths.is_some_and(|deaths| turns.is_multiple_of(deaths)) {
             drop(controller);
             controller = open(instance, path);
         }
     }
     let mut entries = Vec::new();
-    let read = |entry| -> Result<(), StoreError> {
+    let read = |mut entry: Entry| -> Result<(), StoreError> {
+        // Where snapshots were taken is no difference.
+        entry.notes.clear();
         entries.push(entry);
         Ok(())
     };
-    controller.store().read(read).unwrap();
+    controller.desk().journal(|store| store.read(read)).unwrap();
     entries
 }
 
@@ -60,10 +71,19 @@ fn a_life_with_deaths_is_the_same_as_one_without() {
     {
         let instance = instance(seed);
         let folder = common::folder();
-        let whole = run(&instance, &folder.path().join("whole"), pause, None);
-        let broken = run(&instance, &folder.path().join("broken"), pause, Some(deaths));
+        let whole = run(&instance, &folder.path().join("whole"), pause, None, None);
+        let broken = run(&instance, &folder.path().join("broken"), pause, Some(deaths), None);
         assert!(whole.len() > 10);
         assert!(whole == broken, "seed {seed}: {} entries, {}", whole.len(), broken.len());
+        let path = folder.path().join("saved");
+        let saved = run(&instance, &path, pause, Some(deaths), Some(deaths / 2 + 1));
+        assert!(
+            whole == saved,
+            "seed {seed}: {} entries, {} with snapshots",
+            whole.len(),
+            saved.len()
+        );
+        assert!(open(&instance, &path).opened().after > 0);
     }
 }
 
@@ -72,11 +92,11 @@ fn a_cluster_that_does_otherwise_is_noticed() {
     let mut instance = instance(1);
     let folder = common::folder();
     let path = folder.path().join("journal");
-    run(&instance, &path, 10.0, None);
+    run(&instance, &path, 10.0, None, None);
     instance.world.noise = 0.3;
     instance.world.measure_every = Some(Seconds::new(59.0));
-    let (engine, cluster) = begin(&instance, POLICY);
+    let (begin, cluster) = begin(&instance, POLICY);
     let store = Store::open(&path, &[]).unwrap();
-    let error = Controller::reenact(engine, store, cluster, instance.start).err().unwrap();
+    let error = Controller::reenact(begin, store, cluster).err().unwrap();
     assert!(matches!(error, ControllerError::Otherwise(_)), "{error}");
 }

@@ -16,7 +16,13 @@ use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 const ABOUT: [(&str, &str); 2] = [("cluster", "demo"), ("policy", "wattline")];
 
 fn entry(seconds: f64, events: Vec<Event>) -> Entry {
-    Entry { at: Timestamp::from_seconds(seconds), events, next_report: 7, acts: true }
+    Entry {
+        at: Timestamp::from_seconds(seconds),
+        events,
+        next_report: 7,
+        acts: true,
+        notes: Vec::new(),
+    }
 }
 
 fn read(store: &Store) -> Result<Vec<Entry>, StoreError> {

@@ -3,6 +3,11 @@
 //! One entry is one instant: the time, and what was heard then. It is on the disk (WAL,
 //! `synchronous=FULL`) before anything follows from it. One writer; a second one is refused.
 
+use crate::directory::Note;
+mod snapshot;
+
+pub use snapshot::{Keep, Saved};
+
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -39,6 +44,9 @@ pub struct Entry {
     pub next_report: u64,
     /// Whether the cluster was told what to do right after it.
     pub acts: bool,
+    /// What else is to be remembered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
 }
 
 /// Why a journal cannot be read or written.
@@ -80,6 +88,17 @@ pub enum StoreError {
         /// How.
         what: String,
     },
+    /// What came before was thrown away, and what it had come to cannot be read.
+    #[error(
+        "{}: entries up to {pruned} are gone and no snapshot can be read; use the version that wrote it, or a copy",
+        path.display()
+    )]
+    Pruned {
+        /// Which file.
+        path: PathBuf,
+        /// The last that is gone.
+        pruned: u64,
+    },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
@@ -105,6 +124,8 @@ pub struct Store {
     connection: Connection,
     /// Number of the next entry.
     next: i64,
+    /// The last entry in the newest snapshot.
+    last_saved: u64,
 }
 
 impl Store {
@@ -124,7 +145,7 @@ impl Store {
         let connection = Connection::open_with_flags(path, flags).map_err(sql)?;
         // Whoever holds the file holds it for as long as it runs.
         connection.busy_timeout(Duration::ZERO).map_err(sql)?;
-        let mut store = Self { path: path.to_owned(), connection, next: 1 };
+        let mut store = Self { path: path.to_owned(), connection, next: 1, last_saved: 0 };
         let is_new = store.check_whose()?;
         store.claim().map_err(sql)?;
         if is_new {
@@ -132,9 +153,12 @@ impl Store {
         } else {
             store.check(about)?;
         }
+        store.connection.execute_batch(snapshot::SCHEMA).map_err(sql)?;
         let last = "SELECT coalesce(max(number), 0) FROM journal";
-        store.next =
-            1 + store.connection.query_row(last, (), |row| row.get::<_, i64>(0)).map_err(sql)?;
+        let last = store.connection.query_row(last, (), |row| row.get::<_, i64>(0)).map_err(sql)?;
+        // All of them may be gone.
+        store.next = 1 + last.max(store.pruned()? as i64);
+        store.last_saved = store.saved()?.first().map_or(0, |saved| saved.number);
         Ok(store)
     }
 
@@ -186,7 +210,11 @@ impl Store {
     fn check(&self, about: &[(&str, &str)]) -> Result<(), StoreError> {
         let sql = |source| of(&self.path, source);
         let path = || self.path.clone();
-        let check = self.connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0));
+        // Where there is a snapshot, old entries are not read, and looking through them would take
+        // minutes; what is read is checked as it is read.
+        let check = if self.saved()?.is_empty() { "1" } else { "about" };
+        let check = format!("PRAGMA quick_check({check})");
+        let check = self.connection.query_row(&check, (), |row| row.get(0));
         let check: String = check.map_err(sql)?;
         if check != "ok" {
             return Err(StoreError::Damaged { path: path(), what: check });
@@ -226,21 +254,33 @@ impl Store {
         Ok(())
     }
 
-    /// Reads all entries in order.
+    /// Reads all entries that were kept, in order.
     ///
     /// # Errors
     /// When the journal cannot be read to its end, or `take` fails.
     pub fn read<E: From<StoreError>>(
         &self,
+        take: impl FnMut(Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.read_after(self.pruned()?, take)
+    }
+
+    /// Reads all entries after the one with this number, in order.
+    ///
+    /// # Errors
+    /// As [`Store::read`], and when some of them were not kept.
+    pub fn read_after<E: From<StoreError>>(
+        &self,
+        after: u64,
         mut take: impl FnMut(Entry) -> Result<(), E>,
     ) -> Result<(), E> {
         let sql = |source| of(&self.path, source);
         let mut statement = self
             .connection
-            .prepare("SELECT number, at, entry FROM journal ORDER BY number")
+            .prepare("SELECT number, at, entry FROM journal WHERE number > ?1 ORDER BY number")
             .map_err(sql)?;
-        let mut rows = statement.query(()).map_err(sql)?;
-        let mut expected = 1;
+        let mut rows = statement.query([after as i64]).map_err(sql)?;
+        let mut expected = after as i64 + 1;
         while let Some(row) = rows.next().map_err(sql)? {
             let number: i64 = row.get(0).map_err(sql)?;
             let at: i64 = row.get(1).map_err(sql)?;

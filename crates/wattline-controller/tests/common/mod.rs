@@ -1,8 +1,7 @@
 //! Small clusters for the controller's tests.
 
 use std::path::Path;
-use wattline_controller::Emulated;
-use wattline_core::engine::Engine;
+use wattline_controller::{Beginning, Emulated};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -32,10 +31,11 @@ pub(crate) fn instance(seed: u64) -> Instance {
 }
 
 /// The engine and the cluster as they begin.
-pub(crate) fn begin(instance: &Instance, policy: &str) -> (Engine<'static>, Emulated) {
+pub(crate) fn begin(instance: &Instance, policy: &str) -> (Beginning, Emulated) {
     let begun = wattline_sim::begin::begin(instance, policy, false);
     let (engine, world) = begun.unwrap_or_else(|error| panic!("{error}"));
-    (engine, Emulated::new(world, instance.start))
+    let begin = Beginning { engine, workloads: Vec::new(), at: instance.start };
+    (begin, Emulated::new(world, instance.start))
 }
 
 /// A folder in memory, if there is one: what is tested is what is written, not the disk.

@@ -1,0 +1,111 @@
+//! All that a controller knows, as bytes, and a controller that goes on from them.
+
+use super::{ControllerError, Replica, Sent};
+use crate::desk::{Counts, Desk, Ledger};
+use crate::directory::Directory;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use wattline_core::Timestamp;
+use wattline_core::action::Action;
+use wattline_core::engine::EngineImage;
+use wattline_core::ids::JobId;
+use wattline_core::image::ImageError;
+use wattline_core::job::Job;
+
+/// See [`Replica`] and [`Counts`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Image {
+    engine: EngineImage,
+    directory: Directory,
+    now: Timestamp,
+    next_report: u64,
+    sent: Vec<(Action, Option<Timestamp>)>,
+    counts: Counts,
+    /// Of the cluster, if it dies with its controller.
+    #[serde(with = "serde_bytes")]
+    backend: Vec<u8>,
+}
+
+/// What a controller began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The number of the last entry that it did not have to read: the snapshot's; 0 for none.
+    pub after: u64,
+    /// Newer snapshots that could not be used, by number, and why.
+    pub refused: Vec<(u64, String)>,
+}
+
+/// The jobs that the controller knew.
+type Jobs<'a> = &'a dyn Fn(JobId) -> Option<Arc<Job>>;
+
+pub(super) fn of(
+    replica: &Replica,
+    counts: Counts,
+    backend: Vec<u8>,
+) -> Result<Vec<u8>, ImageError> {
+    let Replica { engine, directory, now, next_report, sent } = replica;
+    let image = Image {
+        engine: engine.image(),
+        directory: directory.clone(),
+        now: *now,
+        next_report: *next_report,
+        sent: sent.values().map(|sent| (sent.action.clone(), sent.at)).collect(),
+        counts,
+        backend,
+    };
+    rmp_serde::to_vec_named(&image).map_err(|error| ImageError::Unreadable(error.to_string()))
+}
+
+/// Puts everything as the newest sound snapshot has it; as it was, if there is none.
+pub(super) fn recall(
+    desk: &Desk,
+    replica: &mut Replica,
+    mut cluster: impl FnMut(&[u8], Jobs<'_>) -> Result<(), ImageError>,
+) -> Result<Opened, ControllerError> {
+    let mut ledger = desk.ledger();
+    let Ledger { store, counts, after_snapshot, .. } = &mut *ledger;
+    let mut opened = Opened::default();
+    for saved in store.saved()? {
+        let outcome = match store.recall(saved)? {
+            Ok(bytes) => put_back(&bytes, replica, counts, &mut cluster),
+            Err(why) => Err(ImageError::Unreadable(why)),
+        };
+        match outcome {
+            Ok(()) => {
+                opened.after = saved.number;
+                *after_snapshot = saved.number == store.len();
+                return Ok(opened);
+            }
+            Err(why) => opened.refused.push((saved.number, why.to_string())),
+        }
+    }
+    // Then from the beginning, if it is there.
+    store.whole()?;
+    Ok(opened)
+}
+
+/// All or nothing.
+fn put_back(
+    bytes: &[u8],
+    replica: &mut Replica,
+    counts: &mut Counts,
+    cluster: &mut impl FnMut(&[u8], Jobs<'_>) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
+    let image: Image =
+        rmp_serde::from_slice(bytes).map_err(|error| ImageError::Unreadable(error.to_string()))?;
+    let before = replica.engine.image();
+    let jobs: Vec<Arc<Job>> = (0..).map_while(|id| image.engine.job(JobId(id)).cloned()).collect();
+    replica.engine.restore(image.engine)?;
+    if let Err(error) = cluster(&image.backend, &|id| jobs.get(id.index()).cloned()) {
+        replica.engine.restore(before)?;
+        return Err(error);
+    }
+    replica.directory = image.directory.looked_up();
+    replica.now = image.now;
+    replica.next_report = image.next_report;
+    let sent = image.sent.into_iter().map(|(action, at)| (action.id, Sent { action, at }));
+    replica.sent = sent.collect();
+    *counts = image.counts;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The controller as a process: a thread that owns it and turns it by a monotonic clock.
+//!
+//! Requests go to the [`Desk`] from any thread; a bell wakes the loop for them. After a turn the
+//! loop publishes an immutable [`Picture`], so that nobody who looks waits for a plan. What needs
+//! the engine itself (why, what if) is a [`Question`], answered between turns. Forecasts are made
+//! between turns too, with bounded work.
+
+mod bell;
+mod chronicle;
+mod drive;
+mod metered;
+mod outlook;
+mod pace;
+mod picture;
+mod question;
+mod shared;
+mod tally;
+mod workloads;
+
+pub use chronicle::{Chronicle, Since, Told};
+pub use drive::{Drive, DriveError, Feed, Fresh};
+pub use metered::Metered;
+pub(crate) use outlook::chance_of_more;
+pub use outlook::{JobOutlook, Outlook};
+pub use pace::Pace;
+pub use picture::{JobView, NodeView, Picture};
+pub use question::{Inside, Question};
+pub use shared::{Daemon, Overlay, Waker};
+pub use tally::{Tally, Turns};
+pub use workloads::{BySbatch, Emulation, Usual, Workloads};
+
+#[allow(unused_imports, reason = "the documentation speaks of it")]
+use crate::Desk;

@@ -1,0 +1,543 @@
+//! How things are, for whoever looks; and what changed since the last look.
+
+use super::metered::Metered;
+use super::outlook::Outlook;
+use super::tally::{Tally, Turns};
+use crate::directory::Directory;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+use wattline_api::Event;
+use wattline_core::Timestamp;
+use wattline_core::calendar::Calendar;
+use wattline_core::cluster::Cluster;
+use wattline_core::engine::{Engine, EngineStats};
+use wattline_core::ids::{JobId, NodeId, PlanId, UserId};
+use wattline_core::job::Job;
+use wattline_core::placement::Placement;
+use wattline_core::plan::Reason;
+use wattline_core::power::NodePower;
+use wattline_core::state::{JobState, NodeState, Phase, Progress, Target};
+use wattline_core::units::{Euros, Joules, Seconds, Watts};
+
+/// One job as it was.
+#[derive(Clone, Debug)]
+pub struct JobView {
+    /// Which.
+    pub id: JobId,
+    /// What was asked for.
+    pub job: Arc<Job>,
+    /// Whose it is, by name.
+    pub user: Arc<str>,
+    /// What it trains, by name.
+    pub workload: Arc<str>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Its user wants it to wait.
+    pub on_hold: bool,
+    /// Its user has taken it back.
+    pub cancelled: bool,
+    /// What the plan wants for it.
+    pub planned: Option<Placement>,
+    /// What it holds.
+    pub held: Option<Placement>,
+    /// How far it is.
+    pub progress: Progress,
+    /// When it first ran.
+    pub first_start: Option<Timestamp>,
+    /// When it was over.
+    pub ended: Option<Timestamp>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Why it is planned so.
+    pub reason: Reason,
+    /// What it has drawn so far, if that is measured.
+    pub energy: Option<Joules>,
+    /// What that has cost.
+    pub bill: Option<Euros>,
+}
+
+impl JobView {
+    /// Where it stands, in a word.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self.phase {
+            Phase::Finished if self.cancelled => "cancelled",
+            Phase::Finished => "finished",
+            Phase::Starting(_) => "starting",
+            Phase::Running => "running",
+            Phase::Stopping(_) => "stopping",
+            Phase::Waiting | Phase::Held(_) if self.on_hold => "on_hold",
+            Phase::Waiting => "waiting",
+            Phase::Held(_) => "backing_off",
+        }
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// The share of its work that is believed to be done.
+    #[must_use]
+    pub fn done(&self, now: Timestamp) -> f64 {
+        let done = self.progress.done + self.progress.rate * now.since(self.progress.as_of);
+        if self.job.work.0 > 0.0 { (done.0 / self.job.work.0).clamp(0.0, 1.0) } else { 1.0 }
+    }
+
+    fn differs(&self, state: &JobState) -> bool {
+        // What a job that holds GPUs draws is never the same.
+        state.held.is_some()
+            || self.held.is_some()
+            || self.phase != state.phase
+            || self.reason != state.reason
+            || self.on_hold != state.is_on_hold()
+            || self.cancelled != state.is_cancelled()
+            || self.planned != state.planned
+            || self.progress != state.progress
+            || !Arc::ptr_eq(&self.job, &state.job)
+    }
+}
+
+/// One node as it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    /// What it is.
+    pub power: NodePower,
+    /// What it should be.
+    pub target: Target,
+    /// GPUs of it that are held.
+    pub gpus_held: u32,
+    /// Who holds them.
+    pub jobs: Vec<JobId>,
+    /// The limit of each GPU that is held.
+    pub limits: Vec<(u8, Watts)>,
+    /// What it could draw at worst.
+    pub committed: Watts,
+    /// Why it is planned so.
+    pub reason: Reason,
+}
+
+/// So many jobs are copied when one of them changes.
+const CHUNK: usize = 256;
+
+/// All jobs by id, shared between pictures but for what changed.
+#[derive(Clone, Debug, Default)]
+struct Jobs {
+    chunks: Vec<Arc<Vec<Arc<JobView>>>>,
+    count: usize,
+}
+
+impl Jobs {
+    fn get(&self, index: usize) -> Option<&Arc<JobView>> {
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    }
+
+    fn set(&mut self, index: usize, view: JobView) {
+        let Some(chunk) = self.chunks.get_mut(index / CHUNK) else { return };
+        if let Some(slot) = Arc::make_mut(chunk).get_mut(index % CHUNK) {
+            *slot = Arc::new(view);
+        }
+    }
+
+    fn push(&mut self, view: JobView) {
+        if self.count.is_multiple_of(CHUNK) {
+            self.chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
+        }
+        if let Some(last) = self.chunks.last_mut() {
+            Arc::make_mut(last).push(Arc::new(view));
+            self.count += 1;
+        }
+    }
+}
+
+/// How things were at some time.
+#[derive(Clone)]
+pub struct Picture {
+    /// When, on the cluster's clock.
+    pub at: Timestamp,
+    /// When, on the machine's.
+    pub painted: Instant,
+    /// The entries of the journal that the engine had heard by then.
+    pub heard: u64,
+    /// The plan in force.
+    pub plan: PlanId,
+    jobs: Jobs,
+    /// Jobs that are not over, by id.
+    pub unfinished: Arc<[JobId]>,
+    /// Nodes by id.
+    pub nodes: Arc<[NodeView]>,
+    /// The machines.
+    pub cluster: Arc<Cluster>,
+    /// The budget over time.
+    pub budget: Option<Calendar<Watts>>,
+    /// What committed power must stay below.
+    pub budget_now: Option<Watts>,
+    /// What the cluster could draw at worst.
+    pub committed: Watts,
+    /// And once the plan is carried out.
+    pub planned_committed: Watts,
+    /// What it draws.
+    pub drawn: Option<Watts>,
+    /// What it has drawn.
+    pub energy: Option<Joules>,
+    /// How long it drew more than the budget, since this controller came up.
+    pub over_budget: Seconds,
+    /// Jobs that hold GPUs.
+    pub running: usize,
+    /// What the engine has done.
+    pub stats: EngineStats,
+    /// How long turns took.
+    pub turns: Arc<Turns>,
+    /// What was done.
+    pub tally: Arc<Tally>,
+    /// What is foreseen.
+    pub outlook: Arc<Outlook>,
+    /// What is wrong right now.
+    pub troubles: Arc<[String]>,
+}
+
+impl Picture {
+    /// One job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Arc<JobView>> {
+        self.jobs.get(id.index())
+    }
+
+    /// How many jobs were ever taken in.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.count
+    }
+
+    /// All jobs from this one on, by id.
+    pub fn jobs_from(&self, first: JobId) -> impl Iterator<Item = &Arc<JobView>> {
+        (first.index()..self.jobs.count).filter_map(|index| self.jobs.get(index))
+    }
+}
+
+/// What a run was believed to take when it began.
+struct Believed {
+    start: Timestamp,
+    left: Seconds,
+}
+
+/// Makes pictures, and tells what changed from one to the next.
+pub(super) struct Painter {
+    jobs: Jobs,
+    unfinished: Vec<JobId>,
+    nodes: Arc<[NodeView]>,
+    users: BTreeMap<Box<str>, Arc<str>>,
+    workloads: BTreeMap<u32, Arc<str>>,
+    believed: BTreeMap<JobId, Believed>,
+    budget: Option<Option<Calendar<Watts>>>,
+    over_budget: Seconds,
+    painted: Option<Timestamp>,
+    pub(super) tally: Tally,
+}
+
+/// What a picture is made of beside the engine.
+pub(super) struct Frame {
+    pub(super) heard: u64,
+    pub(super) turns: Arc<Turns>,
+    pub(super) outlook: Arc<Outlook>,
+    pub(super) troubles: Arc<[String]>,
+}
+
+/// What is seen when a user has no name.
+pub(crate) fn nameless(user: UserId) -> String {
+    format!("user-{}", user.0)
+}
+
+impl Painter {
+    pub(super) fn new() -> Self {
+        Self {
+            jobs: Jobs::default(),
+            unfinished: Vec::new(),
+            nodes: Arc::from([]),
+            users: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            believed: BTreeMap::new(),
+            budget: None,
+            over_budget: Seconds::ZERO,
+            painted: None,
+            tally: Tally::default(),
+        }
+    }
+
+    /// How things are now, and what happened since the last picture. The first one tells nothing:
+    /// all that was before.
+    pub(super) fn paint(
+        &mut self,
+        engine: &Engine<'static>,
+        directory: &Directory,
+        meters: &impl Metered,
+        now: Timestamp,
+        frame: Frame,
+    ) -> (Picture, Vec<Event>) {
+        let first = self.painted.is_none();
+        let mut events = Vec::new();
+        let state = engine.state();
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        unfinished.retain(|id| {
+            let job = state.job(*id);
+            let Some(old) = self.jobs.get(id.index()).cloned() else { return true };
+            if old.differs(job) {
+                let view = self.look(*id, job, directory, meters, now);
+                self.compare(&old, &view, now, &mut events);
+                self.jobs.set(id.index(), view);
+            }
+            job.phase != Phase::Finished
+        });
+        for index in self.jobs.count..state.job_count() {
+            let id = JobId(index as u32);
+            let job = state.job(id);
+            let view = self.look(id, job, directory, meters, now);
+            if !first {
+                events.push(about(&view, now, "submitted", "was submitted"));
+                let new = JobView { phase: Phase::Waiting, held: None, ..view.clone() };
+                self.compare(&new, &view, now, &mut events);
+            }
+            if !view.is_over() {
+                unfinished.push(id);
+            }
+            self.jobs.push(view);
+        }
+        self.unfinished = unfinished;
+        self.look_at_nodes(engine, first, now, &mut events);
+        self.look_at_budget(engine, meters.drawn(), now, &mut events);
+        self.painted = Some(now);
+        let picture = Picture {
+            at: now,
+            painted: Instant::now(),
+            heard: frame.heard,
+            plan: engine.plan_id(),
+            jobs: self.jobs.clone(),
+            unfinished: self.unfinished.clone().into(),
+            nodes: Arc::clone(&self.nodes),
+            cluster: Arc::clone(state.cluster()),
+            budget: engine.budget().cloned(),
+            budget_now: engine.budget_at(now),
+            committed: state.held_committed(),
+            planned_committed: state.planned_committed(),
+            drawn: meters.drawn(),
+            energy: meters.energy(),
+            over_budget: self.over_budget,
+            running: state.held_jobs(),
+            stats: engine.stats(),
+            turns: frame.turns,
+            tally: Arc::new(self.tally.clone()),
+            outlook: frame.outlook,
+            troubles: frame.troubles,
+        };
+        (picture, events)
+    }
+
+    fn look(
+        &mut self,
+        id: JobId,
+        state: &JobState,
+        directory: &Directory,
+        meters: &impl Metered,
+        now: Timestamp,
+    ) -> JobView {
+        let known = self.jobs.get(id.index());
+        let user = known.map(|view| Arc::clone(&view.user));
+        let workload = known.map(|view| Arc::clone(&view.workload));
+        let before = known.and_then(|view| view.ended);
+        let over = state.phase == Phase::Finished;
+        // A job that never ran has left no trace of when it was taken back.
+        let ran = state.first_start.is_some();
+        let ended = if ran { state.progress.as_of } else { now };
+        JobView {
+            id,
+            job: Arc::clone(&state.job),
+            user: user.unwrap_or_else(|| self.user(id, state.job.user, directory)),
+            workload: workload.unwrap_or_else(|| self.workload(state, directory)),
+            phase: state.phase,
+            on_hold: state.is_on_hold(),
+            cancelled: state.is_cancelled(),
+            planned: state.planned.clone(),
+            held: state.held.clone(),
+            progress: state.progress,
+            first_start: state.first_start,
+            ended: before.or_else(|| over.then_some(ended)),
+            restarts: state.restarts,
+            reason: state.reason,
+            energy: meters.job_energy(id),
+            bill: meters.job_bill(id),
+        }
+    }
+
+    fn user(&mut self, id: JobId, user: UserId, directory: &Directory) -> Arc<str> {
+        let named =
+            directory.origin(id).map(|origin| &*origin.user).filter(|name| !name.is_empty());
+        let name = named.map_or_else(|| nameless(user), str::to_owned);
+        let known = self.users.entry(name.clone().into_boxed_str());
+        Arc::clone(known.or_insert_with(|| name.into()))
+    }
+
+    fn workload(&mut self, state: &JobState, directory: &Directory) -> Arc<str> {
+        let id = state.job.workload;
+        let known = self.workloads.entry(id.0);
+        let name = || directory.workload(id).map_or_else(|| id.to_string(), str::to_owned);
+        Arc::clone(known.or_insert_with(|| name().into()))
+    }
+
+    /// What happened to a job.
+    fn compare(&mut self, old: &JobView, new: &JobView, now: Timestamp, events: &mut Vec<Event>) {
+        let runs = |view: &JobView| matches!(view.phase, Phase::Running | Phase::Stopping(_));
+        let mut tell = |kind: &str, text: &str| events.push(about(new, now, kind, text));
+        if !Arc::ptr_eq(&old.job, &new.job) {
+            tell("updated", "has another deadline or weight");
+        }
+        match (old.on_hold, new.on_hold) {
+            (false, true) => tell("on_hold", "shall wait until it is let go"),
+            (true, false) => tell("released", "may go on"),
+            _ => {}
+        }
+        let again = new.restarts > old.restarts;
+        if (runs(new) && !runs(old)) || (runs(new) && again) {
+            let gpus = new.held.as_ref().map_or(0, |held| held.allocation.count());
+            let start = new.first_start.unwrap_or(now);
+            tell("started", &format!("runs on {gpus} GPUs: {}", new.reason));
+            self.tally.did("start");
+            let left = (new.job.work - new.progress.done) / new.progress.rate;
+            let believed = Believed { start: new.progress.as_of.max(start), left };
+            self.believed.insert(new.id, believed);
+        } else if let (true, Some(was), Some(is)) = (runs(new), &old.held, &new.held)
+            && was.configuration.power_limit != is.configuration.power_limit
+        {
+            let limit = is.configuration.power_limit;
+            tell("limited", &format!("its GPUs may draw {limit:.0} each: {}", new.reason));
+            self.tally.did("limit");
+            self.believed.remove(&new.id);
+        }
+        if runs(old) && !runs(new) && !new.is_over() {
+            tell("stopped", &format!("has left its GPUs: {}", new.reason));
+            self.tally.did("stop");
+            self.believed.remove(&new.id);
+        }
+        if new.is_over() && !old.is_over() {
+            let end = new.ended.unwrap_or(now);
+            if new.cancelled {
+                tell("cancelled", "was taken back");
+                self.believed.remove(&new.id);
+            } else if new.job.tardiness(end) > Seconds::ZERO {
+                self.tally.deadlines_missed += 1;
+                let late = new.job.tardiness(end);
+                tell("finished", &format!("is done, {late:.0} after its deadline"));
+            } else {
+                tell("finished", "is done");
+            }
+            if let Some(believed) = self.believed.remove(&new.id)
+                && believed.left > Seconds::ZERO
+            {
+                self.tally.erred(end.since(believed.start) / believed.left - 1.0);
+            }
+        }
+    }
+
+    fn look_at_nodes(
+        &mut self,
+        engine: &Engine<'static>,
+        first: bool,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let state = engine.state();
+        let views: Vec<NodeView> =
+            state.cluster().node_ids().map(|id| look_at_node(state.node(id))).collect();
+        if views[..] == self.nodes[..] {
+            return;
+        }
+        for (index, (old, new)) in self.nodes.iter().zip(&views).enumerate() {
+            if old.power == new.power || first {
+                continue;
+            }
+            match new.power {
+                NodePower::Up => self.tally.did("wake"),
+                NodePower::Asleep => self.tally.did("sleep"),
+                NodePower::Booting | NodePower::FallingAsleep | NodePower::Down => {}
+            }
+            let name = &state.cluster().node(NodeId(index as u32)).name;
+            events.push(Event {
+                number: 0,
+                at_s: now.seconds(),
+                kind: "node".to_owned(),
+                job: None,
+                node: Some(name.to_string()),
+                user: None,
+                text: format!("{name} is {}", power_word(new.power)),
+            });
+        }
+        self.nodes = views.into();
+    }
+
+    fn look_at_budget(
+        &mut self,
+        engine: &Engine<'static>,
+        drawn: Option<Watts>,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let line = engine.budget().map(|calendar| calendar.at(now));
+        if let (Some(drawn), Some(line), Some(before)) = (drawn, line, self.painted)
+            && drawn > line
+        {
+            self.over_budget += now.since(before);
+        }
+        let budget = engine.budget().cloned();
+        if self.budget.as_ref().is_some_and(|known| *known != budget) {
+            let text = line.map_or_else(
+                || "there is no budget any more".to_owned(),
+                |line| format!("the budget was set: {line:.1} now"),
+            );
+            events.push(plain(now, "budget", text));
+        }
+        self.budget = Some(budget);
+    }
+}
+
+/// A node's state, in a word.
+pub(crate) fn power_word(power: NodePower) -> &'static str {
+    match power {
+        NodePower::Up => "up",
+        NodePower::Asleep => "asleep",
+        NodePower::Booting => "booting",
+        NodePower::FallingAsleep => "falling_asleep",
+        NodePower::Down => "down",
+    }
+}
+
+fn look_at_node(node: &NodeState) -> NodeView {
+    let mut limits = Vec::new();
+    for resident in node.held.iter() {
+        let gpus = (0..64_u8).filter(|bit| resident.mask >> bit & 1 == 1);
+        limits.extend(gpus.map(|gpu| (gpu, resident.limit)));
+    }
+    NodeView {
+        power: node.power,
+        target: node.target,
+        gpus_held: node.held.mask().count_ones(),
+        jobs: node.held.iter().map(|resident| resident.job).collect(),
+        limits,
+        committed: node.held_committed(),
+        reason: node.reason,
+    }
+}
+
+/// Something about nobody in particular.
+pub(super) fn plain(now: Timestamp, kind: &str, text: String) -> Event {
+    let kind = kind.to_owned();
+    Event { number: 0, at_s: now.seconds(), kind, job: None, node: None, user: None, text }
+}
+
+fn about(view: &JobView, now: Timestamp, kind: &str, text: &str) -> Event {
+    Event {
+        job: Some(view.id.0),
+        user: Some(view.user.to_string()),
+        ..plain(now, kind, format!("{} {text}", view.job.name))
+    }
+}

@@ -1,0 +1,301 @@
+//! Where requests are taken, also while the engine thinks.
+//!
+//! A request is written down and acknowledged here; the engine hears of it at the next turn. So
+//! nobody waits for a plan, and the journal has everything in the order in which the engine takes
+//! it in.
+
+use crate::controller::ControllerError;
+use crate::directory::{Note, Origin, Submission};
+use crate::store::{Entry, Store};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wattline_core::Timestamp;
+use wattline_core::calendar::Calendar;
+use wattline_core::engine::{Event, EventError};
+use wattline_core::ids::{JobId, UserId, WorkloadId};
+use wattline_core::job::Job;
+use wattline_core::prices::Prices;
+use wattline_core::units::{EurosPerSecond, Watts};
+
+/// The desk. Copies are the same desk.
+#[derive(Clone)]
+pub struct Desk(Arc<Mutex<Ledger>>);
+
+/// The journal, and what must be known to write into it.
+pub(crate) struct Ledger {
+    pub(crate) store: Store,
+    pub(crate) counts: Counts,
+    /// Written down, and not heard by the engine yet.
+    unread: Vec<Entry>,
+    /// Whether the next entry is the first after a snapshot.
+    pub(crate) after_snapshot: bool,
+}
+
+/// What follows from the journal for the next entry.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Counts {
+    /// Never goes back, whatever the clock does.
+    now: Timestamp,
+    next_report: u64,
+    owners: Vec<UserId>,
+    workloads: BTreeMap<Box<str>, WorkloadId>,
+    workload_count: u32,
+    /// Jobs by the keys they were asked for under, with what tells one request from another.
+    requests: BTreeMap<Box<str>, (JobId, u64)>,
+}
+
+/// What became of a request that may come twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Once {
+    /// It is a new job.
+    New(JobId),
+    /// It had been taken before.
+    Again(JobId),
+    /// Something else had been asked for under the same key.
+    Other(JobId),
+}
+
+impl Desk {
+    pub(crate) fn new(store: Store, begin: Timestamp, workloads: &[Box<str>]) -> Self {
+        let mut counts = Counts {
+            now: begin,
+            next_report: 1,
+            owners: Vec::new(),
+            workloads: BTreeMap::new(),
+            workload_count: 0,
+            requests: BTreeMap::new(),
+        };
+        for name in workloads {
+            counts.count(&Note::Workload(name.clone()));
+        }
+        Self(Arc::new(Mutex::new(Ledger {
+            store,
+            counts,
+            unread: Vec::new(),
+            after_snapshot: false,
+        })))
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // Whoever panicked with it has written an entry or has not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a job. When this returns it will not be lost.
+    ///
+    /// # Errors
+    /// When the job makes no sense or cannot be written down; nothing has changed then.
+    pub fn submit(&self, now: Timestamp, submission: Submission) -> Result<JobId, ControllerError> {
+        submission.job.validate().map_err(EventError::from)?;
+        let mut ledger = self.ledger();
+        let (mut events, mut notes) = (Vec::new(), Vec::new());
+        let id = ledger.admit(submission, 0, &mut events, &mut notes);
+        ledger.tell(now, events, notes)?;
+        Ok(id)
+    }
+
+    /// Takes a job once, however often it is asked for under this key, also by way of another
+    /// controller that has read the same journal.
+    ///
+    /// # Errors
+    /// As [`Desk::submit`].
+    pub fn submit_once(
+        &self,
+        now: Timestamp,
+        submission: Submission,
+        key: &str,
+        fingerprint: u64,
+    ) -> Result<Once, ControllerError> {
+        submission.job.validate().map_err(EventError::from)?;
+        let mut ledger = self.ledger();
+        if let Some((job, known)) = ledger.counts.requests.get(key) {
+            let same = *known == fingerprint;
+            return Ok(if same { Once::Again(*job) } else { Once::Other(*job) });
+        }
+        let (mut events, mut notes) = (Vec::new(), Vec::new());
+        let job = ledger.admit(submission, 0, &mut events, &mut notes);
+        notes.push(Note::Request { job, key: key.into(), fingerprint });
+        ledger.tell(now, events, notes)?;
+        Ok(Once::New(job))
+    }
+
+    /// Takes a job whose workload is known by its id.
+    ///
+    /// # Errors
+    /// As [`Desk::submit`].
+    pub fn submit_job(&self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
+        let job = Arc::unwrap_or_clone(job);
+        self.submit(now, Submission { job, workload: None, origin: None, hold: false })
+    }
+
+    /// A user takes a job back.
+    ///
+    /// # Errors
+    /// When there is no such job or it cannot be written down; nothing has changed then.
+    pub fn cancel(&self, now: Timestamp, id: JobId) -> Result<(), ControllerError> {
+        self.about(now, id, Event::Cancelled(id))
+    }
+
+    /// A user lets a job wait, or go on.
+    ///
+    /// # Errors
+    /// As [`Desk::cancel`].
+    pub fn hold(&self, now: Timestamp, id: JobId, hold: bool) -> Result<(), ControllerError> {
+        self.about(now, id, Event::OnHold { job: id, hold })
+    }
+
+    /// A user wants another deadline or weight.
+    ///
+    /// # Errors
+    /// As [`Desk::cancel`]. Values that make no sense are written down and change nothing: whoever
+    /// calls this has checked them.
+    pub fn update(
+        &self,
+        now: Timestamp,
+        id: JobId,
+        deadline: Option<Timestamp>,
+        weight: EurosPerSecond,
+    ) -> Result<(), ControllerError> {
+        self.about(now, id, Event::Updated { job: id, deadline, weight })
+    }
+
+    /// The administrator sets another budget.
+    ///
+    /// # Errors
+    /// When it cannot be written down; nothing has changed then.
+    pub fn set_budget(
+        &self,
+        now: Timestamp,
+        budget: Option<Calendar<Watts>>,
+    ) -> Result<(), ControllerError> {
+        self.ledger().tell(now, vec![Event::BudgetSet(budget)], Vec::new())
+    }
+
+    /// Energy has another price.
+    ///
+    /// # Errors
+    /// When it cannot be written down; nothing has changed then.
+    pub fn set_prices(&self, now: Timestamp, prices: Prices) -> Result<(), ControllerError> {
+        self.ledger().tell(now, vec![Event::PricesSet(prices)], Vec::new())
+    }
+
+    /// Whose a job is, also if the engine has not heard of it yet.
+    #[must_use]
+    pub fn owner(&self, id: JobId) -> Option<UserId> {
+        self.ledger().counts.owners.get(id.index()).copied()
+    }
+
+    /// Looks at the journal; nobody can write into it meanwhile.
+    pub fn journal<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+        look(&self.ledger().store)
+    }
+
+    fn about(&self, now: Timestamp, id: JobId, event: Event) -> Result<(), ControllerError> {
+        let mut ledger = self.ledger();
+        if id.index() >= ledger.counts.owners.len() {
+            return Err(EventError::UnknownJob(id).into());
+        }
+        ledger.tell(now, vec![event], Vec::new())
+    }
+}
+
+impl Ledger {
+    /// What a submission is to the engine. `before`: jobs of the same entry.
+    pub(crate) fn admit(
+        &self,
+        submission: Submission,
+        before: u32,
+        events: &mut Vec<Event>,
+        notes: &mut Vec<Note>,
+    ) -> JobId {
+        let Submission { mut job, workload, origin, hold } = submission;
+        let counts = &self.counts;
+        let id = JobId(counts.owners.len() as u32 + before);
+        if let Some(name) = workload {
+            let noted = |note: &&Note| matches!(note, Note::Workload(_));
+            let same = |note: &Note| *note == Note::Workload(name.clone());
+            let new = notes.iter().filter(noted).position(same);
+            job.workload = match (counts.workloads.get(&name), new) {
+                (Some(id), _) => *id,
+                (None, Some(at)) => WorkloadId(counts.workload_count + at as u32),
+                (None, None) => {
+                    let at = notes.iter().filter(noted).count() as u32;
+                    notes.push(Note::Workload(name));
+                    WorkloadId(counts.workload_count + at)
+                }
+            };
+        }
+        if let Some(origin) = origin.filter(|origin| *origin != Origin::default()) {
+            notes.push(Note::Origin { job: id, origin });
+        }
+        events.push(Event::Submitted(Arc::new(job)));
+        if hold {
+            events.push(Event::OnHold { job: id, hold });
+        }
+        id
+    }
+
+    /// Something that the engine shall hear at its next turn.
+    fn tell(
+        &mut self,
+        now: Timestamp,
+        events: Vec<Event>,
+        notes: Vec<Note>,
+    ) -> Result<(), ControllerError> {
+        let (at, next_report) = (self.time(now), self.counts.next_report);
+        let entry = Entry { at, events, next_report, acts: false, notes };
+        let entry = self.write_down(entry)?;
+        self.unread.push(entry);
+        Ok(())
+    }
+
+    /// Into the journal, and nowhere else.
+    pub(crate) fn write_down(&mut self, mut entry: Entry) -> Result<Entry, ControllerError> {
+        if self.after_snapshot {
+            entry.notes.push(Note::Saved);
+        }
+        self.store.append(&entry)?;
+        self.after_snapshot = false;
+        self.counts.follow(&entry);
+        Ok(entry)
+    }
+
+    /// What the engine has not heard yet.
+    pub(crate) fn take_unread(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// The time that an entry written at `now` gets.
+    pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
+        self.counts.now.max(now)
+    }
+}
+
+impl Counts {
+    /// Knows what the journal says.
+    pub(crate) fn follow(&mut self, entry: &Entry) {
+        self.now = self.now.max(entry.at);
+        self.next_report = entry.next_report;
+        for event in &entry.events {
+            if let Event::Submitted(job) = event {
+                self.owners.push(job.user);
+            }
+        }
+        for note in &entry.notes {
+            self.count(note);
+        }
+    }
+
+    fn count(&mut self, note: &Note) {
+        if let Note::Workload(name) = note {
+            let id = WorkloadId(self.workload_count);
+            self.workloads.entry(name.clone()).or_insert(id);
+            self.workload_count += 1;
+        }
+        if let Note::Request { job, key, fingerprint } = note {
+            self.requests.insert(key.clone(), (*job, *fingerprint));
+        }
+    }
+}

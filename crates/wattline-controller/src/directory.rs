@@ -1,0 +1,259 @@
+//! What the engine has no word for: names, and what jobs are to SLURM.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use wattline_core::ids::{JobId, WorkloadId};
+use wattline_core::job::Job;
+
+/// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
+/// give it to another job. And a job that is requeued counts as submitted again, under its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SlurmKey {
+    /// Its number.
+    pub id: u32,
+    /// When it was submitted, or requeued, in seconds since 1970.
+    pub submitted: i64,
+    /// How often it was requeued.
+    pub restarts: u32,
+}
+
+impl SlurmKey {
+    /// Whether what SLURM shows now is the job that was known by this key.
+    #[must_use]
+    pub fn is_now(&self, now: &Self) -> bool {
+        let requeued = now.restarts > self.restarts && now.submitted >= self.submitted;
+        let same = now.restarts == self.restarts && now.submitted == self.submitted;
+        self.id == now.id && (same || requeued)
+    }
+}
+
+/// Where a job comes from, and what a backend must know about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Whose it is, by name; empty if nobody knows.
+    pub user: Box<str>,
+    /// In SLURM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmOrigin>,
+}
+
+/// A job as SLURM has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmOrigin {
+    /// What it is called.
+    pub key: SlurmKey,
+    /// Where it was submitted.
+    pub partition: Box<str>,
+    /// What it asked for, so that it can be given back as it was.
+    pub asked: Request,
+    /// How it saves what it has done.
+    pub checkpoint: Checkpoint,
+    /// Whether Wattline decides about it; others are only watched.
+    pub controlled: bool,
+}
+
+/// What a job asked SLURM for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Nodes.
+    pub nodes: u32,
+    /// Tasks.
+    pub tasks: u32,
+    /// CPUs in all.
+    pub cpus: u32,
+    /// GPUs on each node.
+    pub gpus_per_node: u32,
+}
+
+/// How a job saves what it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Checkpoint {
+    /// When it gets SIGUSR1, however long that takes; then it ends by itself.
+    Usr1,
+    /// When it gets SIGTERM, before SLURM loses patience.
+    #[default]
+    Term,
+    /// Never.
+    None,
+}
+
+/// Something to remember beside the engine's events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Note {
+    /// A workload that was not known yet; it gets the next id.
+    Workload(Box<str>),
+    /// Where a job comes from.
+    Origin {
+        /// Which.
+        job: JobId,
+        /// From where.
+        origin: Origin,
+    },
+    /// SLURM calls a job so from now on: it was started, or requeued.
+    Key {
+        /// Which.
+        job: JobId,
+        /// How.
+        key: SlurmKey,
+    },
+    /// The power limits of a node's GPUs before they were touched.
+    Before {
+        /// Which node.
+        node: Box<str>,
+        /// In watts, GPU by GPU.
+        limits: Vec<f64>,
+    },
+    /// A snapshot was taken before this entry. The policy looks at everything from here on, whether
+    /// the snapshot is read or all that came before it.
+    Saved,
+    /// A job has ended so, in SLURM's words.
+    Ended {
+        /// Which.
+        job: JobId,
+        /// How.
+        how: Box<str>,
+    },
+    /// A job was asked for under a key, so that asking again does not make it twice.
+    Request {
+        /// Which.
+        job: JobId,
+        /// The key, with whose it is.
+        key: Box<str>,
+        /// Tells one request from another.
+        fingerprint: u64,
+    },
+}
+
+/// A job that is to be taken in, by names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Submission {
+    /// What is asked for; which workload, follows from its name if there is one.
+    pub job: Job,
+    /// What it trains.
+    pub workload: Option<Box<str>>,
+    /// Where it comes from.
+    pub origin: Option<Origin>,
+    /// Whether it shall wait until its user lets it go.
+    pub hold: bool,
+}
+
+/// All notes so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Directory {
+    workloads: Vec<Box<str>>,
+    origins: BTreeMap<JobId, Origin>,
+    before: BTreeMap<Box<str>, Vec<f64>>,
+    ended: BTreeMap<JobId, Box<str>>,
+    #[serde(skip)]
+    by_name: BTreeMap<Box<str>, WorkloadId>,
+    #[serde(skip)]
+    by_number: BTreeMap<u32, JobId>,
+}
+
+impl Directory {
+    /// Knows these workloads.
+    #[must_use]
+    pub fn new(workloads: impl IntoIterator<Item = Box<str>>) -> Self {
+        let mut directory = Self::default();
+        for name in workloads {
+            directory.note(&Note::Workload(name));
+        }
+        directory
+    }
+
+    /// As it was written down: what can be looked up follows from that.
+    #[must_use]
+    pub(crate) fn looked_up(mut self) -> Self {
+        for (name, id) in self.workloads.iter().zip((0..).map(WorkloadId)) {
+            self.by_name.entry(name.clone()).or_insert(id);
+        }
+        for (job, origin) in &self.origins {
+            self.by_number.extend(origin.slurm.as_ref().map(|slurm| (slurm.key.id, *job)));
+        }
+        self
+    }
+
+    /// Takes a note.
+    pub fn note(&mut self, note: &Note) {
+        match note {
+            Note::Workload(name) => {
+                let id = WorkloadId(self.workloads.len() as u32);
+                self.by_name.entry(name.clone()).or_insert(id);
+                self.workloads.push(name.clone());
+            }
+            Note::Origin { job, origin } => {
+                if let Some(slurm) = &origin.slurm {
+                    self.by_number.insert(slurm.key.id, *job);
+                }
+                self.origins.insert(*job, origin.clone());
+            }
+            Note::Saved => {}
+            Note::Key { job, key } => {
+                if let Some(slurm) = self.origins.get_mut(job).and_then(|o| o.slurm.as_mut()) {
+                    slurm.key = *key;
+                }
+            }
+            Note::Before { node, limits } => {
+                self.before.entry(node.clone()).or_insert_with(|| limits.clone());
+            }
+            Note::Ended { job, how } => drop(self.ended.insert(*job, how.clone())),
+            // Only the desk must know.
+            Note::Request { .. } => {}
+        }
+    }
+
+    /// What a workload is called.
+    #[must_use]
+    pub fn workload(&self, id: WorkloadId) -> Option<&str> {
+        self.workloads.get(id.index()).map(|name| &**name)
+    }
+
+    /// The workload of that name.
+    #[must_use]
+    pub fn find_workload(&self, name: &str) -> Option<WorkloadId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// All workloads, by id.
+    pub fn workloads(&self) -> impl Iterator<Item = &str> {
+        self.workloads.iter().map(|name| &**name)
+    }
+
+    /// Where a job comes from.
+    #[must_use]
+    pub fn origin(&self, job: JobId) -> Option<&Origin> {
+        self.origins.get(&job)
+    }
+
+    /// What a job is to SLURM.
+    #[must_use]
+    pub fn slurm(&self, job: JobId) -> Option<&SlurmOrigin> {
+        self.origins.get(&job)?.slurm.as_ref()
+    }
+
+    /// The job that SLURM shows under this key.
+    #[must_use]
+    pub fn find(&self, now: &SlurmKey) -> Option<JobId> {
+        let job = *self.by_number.get(&now.id)?;
+        self.slurm(job)?.key.is_now(now).then_some(job)
+    }
+
+    /// All jobs that are SLURM's.
+    pub fn in_slurm(&self) -> impl Iterator<Item = (JobId, &SlurmOrigin)> {
+        self.origins.iter().filter_map(|(job, origin)| Some((*job, origin.slurm.as_ref()?)))
+    }
+
+    /// The power limits of a node's GPUs before they were touched.
+    #[must_use]
+    pub fn limits_before(&self, node: &str) -> Option<&[f64]> {
+        self.before.get(node).map(|limits| &**limits)
+    }
+
+    /// How a job has ended.
+    #[must_use]
+    pub fn ended(&self, job: JobId) -> Option<&str> {
+        self.ended.get(&job).map(|how| &**how)
+    }
+}

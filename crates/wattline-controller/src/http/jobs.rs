@@ -1,0 +1,363 @@
+//! Jobs: listed, submitted, changed, taken back.
+
+use super::access::Identity;
+use super::body::{Asked, Input};
+use super::refusal::{Answer, Noted, Refusal};
+use super::rows::{job_row, per_hour};
+use super::{Api, admit};
+use crate::controller::ControllerError;
+use crate::daemon::{JobView, Picture};
+use crate::desk::Once;
+use crate::store::Store;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use std::sync::{Arc, PoisonError};
+use wattline_api::{
+    Accepted, JobPage, JobQuery, JobRow, MOST_IN_A_PAGE, Problem, SubmitRequest, UpdateRequest,
+};
+use wattline_core::Timestamp;
+use wattline_core::ids::JobId;
+
+/// Rows of a page, if nothing else is asked for.
+const USUAL_PAGE: u32 = 100;
+/// No more jobs than this are looked at for one page.
+const MOST_LOOKED_AT: usize = 50_000;
+
+const STATES: [&str; 8] = [
+    "waiting",
+    "starting",
+    "running",
+    "stopping",
+    "on_hold",
+    "backing_off",
+    "finished",
+    "cancelled",
+];
+
+/// Jobs, page by page.
+#[utoipa::path(get, path = "/v1/jobs", params(JobQuery), responses(
+    (status = 200, body = JobPage), (status = "default", body = Problem)
+))]
+pub(super) async fn list(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Asked(query): Asked<JobQuery>,
+) -> Answer<Json<JobPage>> {
+    let state = query.state.as_deref().unwrap_or("unfinished");
+    if !STATES.contains(&state) && !matches!(state, "unfinished" | "all") {
+        let detail =
+            format!("is '{}'; known are unfinished, all, {}", clip(state), STATES.join(", "));
+        return Err(Refusal::field("state", detail));
+    }
+    let limit = query.limit.unwrap_or(USUAL_PAGE);
+    if !(1..=MOST_IN_A_PAGE).contains(&limit) {
+        let detail = format!("{limit} is not between 1 and {MOST_IN_A_PAGE}");
+        return Err(Refusal::field("limit", detail));
+    }
+    if let Some(user) = &query.user
+        && !who.sees(user)
+    {
+        let detail = format!("you may not see jobs of {}", clip(user));
+        return Err(Refusal::forbidden(detail, "leave out `user` to see your own"));
+    }
+    let picture = api.daemon.picture();
+    let now = api.daemon.pace().now();
+    let first = query.after.map_or(JobId(0), |after| JobId(after.saturating_add(1)));
+    let over = matches!(state, "all" | "finished" | "cancelled");
+    let pending: Vec<Arc<JobView>> = pending(&api, &picture, first);
+    let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit: limit as usize };
+    let is_wanted = |view: &JobView| {
+        let named = query.user.as_deref().is_none_or(|user| *view.user == *user);
+        let fits = match state {
+            "all" => true,
+            "unfinished" => !view.is_over(),
+            state => view.state() == state,
+        };
+        named && fits && who.sees(&view.user)
+    };
+    let mut take = |view: &JobView| {
+        page.take(view, is_wanted(view), |view| job_row(&picture, view, &who, now))
+    };
+    if over {
+        let mut known = picture.jobs_from(first).chain(&pending);
+        let _ = known.try_for_each(|view| take(view));
+    } else {
+        let at = picture.unfinished.partition_point(|id| *id < first);
+        let known = picture.unfinished.iter().skip(at).filter_map(|id| picture.job(*id));
+        let _ = known.chain(&pending).try_for_each(|view| take(view));
+    }
+    let Page { rows: jobs, next, .. } = page;
+    Ok(Json(JobPage { schema: "wattline.queue/1".to_owned(), now_s: now.seconds(), jobs, next }))
+}
+
+struct Page {
+    rows: Vec<JobRow>,
+    next: Option<u32>,
+    looked_at: usize,
+    limit: usize,
+}
+
+impl Page {
+    /// `None`: the page is full, and more may follow.
+    fn take(
+        &mut self,
+        view: &JobView,
+        wanted: bool,
+        row: impl Fn(&JobView) -> JobRow,
+    ) -> Option<()> {
+        if (wanted && self.rows.len() == self.limit) || self.looked_at == MOST_LOOKED_AT {
+            self.next = Some(view.id.0.saturating_sub(1));
+            return None;
+        }
+        self.looked_at += 1;
+        if wanted {
+            self.rows.push(row(view));
+        }
+        Some(())
+    }
+}
+
+/// Jobs that are in no picture yet.
+fn pending(api: &Api, picture: &Picture, first: JobId) -> Vec<Arc<JobView>> {
+    let from = first.max(JobId(picture.job_count() as u32));
+    let overlay = api.daemon.overlay();
+    overlay.jobs.range(from..).map(|(_, (_, view))| Arc::clone(view)).collect()
+}
+
+/// One job.
+#[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), responses(
+    (status = 200, body = JobRow), (status = "default", body = Problem)
+))]
+pub(super) async fn show(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Answer<Json<JobRow>> {
+    let (picture, view) = find(&api, &who, &id)?;
+    Ok(Json(job_row(&picture, &view, &who, api.daemon.pace().now())))
+}
+
+/// A job that he sees. For anybody else there is none.
+pub(super) fn find(api: &Api, who: &Identity, id: &str) -> Answer<(Arc<Picture>, Arc<JobView>)> {
+    let shown = clip(id);
+    let number = id.strip_prefix('j').unwrap_or(id).parse::<u32>();
+    let job = number.map(JobId).map_err(|_| Refusal::no_job(&shown, None))?;
+    let picture = api.daemon.picture();
+    let view = picture.job(job).cloned();
+    let view = view.or_else(|| pending(api, &picture, job).into_iter().find(|v| v.id == job));
+    // Between the two looks it may have moved from one to the other.
+    let view = view.or_else(|| api.daemon.picture().job(job).cloned());
+    let view = view.ok_or_else(|| Refusal::no_job(&shown, None))?;
+    if !who.sees(&view.user) {
+        let private = format!("job {} belongs to {}", job.0, view.user);
+        return Err(Refusal::no_job(&shown, Some(private)));
+    }
+    Ok((picture, view))
+}
+
+/// A job that he may change, and that is not over.
+fn find_to_change(api: &Api, who: &Identity, id: &str) -> Answer<Arc<JobView>> {
+    let (_, view) = find(api, who, id)?;
+    if !who.changes(&view.user) {
+        let detail = format!("your role is {}: you cannot change jobs", who.role);
+        return Err(Refusal::forbidden(detail, "ask an administrator for another role"));
+    }
+    if view.is_over() {
+        let detail = format!("job {} is over: {}", view.id.0, view.state());
+        return Err(Refusal::conflict(detail, "submit it again if it shall run again"));
+    }
+    Ok(view)
+}
+
+/// Submits a job. It is on the disk when this is answered.
+#[utoipa::path(post, path = "/v1/jobs", request_body = SubmitRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "asking again with the same key submits nothing twice")),
+    responses(
+        (status = 201, body = Accepted), (status = 200, body = Accepted, description = "submitted before, under the same key"),
+        (status = "default", body = Problem)
+))]
+pub(super) async fn submit(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    headers: HeaderMap,
+    input: Input<SubmitRequest>,
+) -> Answer<Response> {
+    let key = key(&headers, &who)?;
+    let now = api.daemon.pace().now();
+    let submission = admit::submission(&api, &who, &input.value, now)?;
+    let fingerprint = fingerprint(&input.text);
+    let user = Arc::clone(&who.user);
+    let taken = write(&api, move |api| {
+        let desk = api.daemon.desk();
+        let view = |id| admit::view(id, &submission, &user);
+        // The view is made before the submission goes away.
+        let shown = view(JobId(0));
+        let once = match &key {
+            Some(key) => desk.submit_once(now, submission, key, fingerprint)?,
+            None => Once::New(desk.submit(now, submission)?),
+        };
+        if let Once::New(id) = once {
+            let entries = desk.journal(Store::len);
+            let view = Arc::new(JobView { id, ..shown });
+            let mut overlay = api.daemon.overlay();
+            if api.daemon.picture().heard < entries {
+                overlay.jobs.insert(id, (entries, view));
+            }
+        }
+        Ok(once)
+    })
+    .await?;
+    let (status, id, again) = match taken {
+        Once::New(id) => (StatusCode::CREATED, id, false),
+        Once::Again(id) => (StatusCode::OK, id, true),
+        Once::Other(id) => return Err(Refusal::other_request(id.0)),
+    };
+    let place = [(header::LOCATION, format!("/v1/jobs/{}", id.0))];
+    let note = format!("submitted job {}{}", id.0, if again { " (again)" } else { "" });
+    Ok(noted((status, place, Json(accepted(id, "submitted", again))).into_response(), note))
+}
+
+/// Another deadline or weight.
+#[utoipa::path(patch, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), request_body = UpdateRequest, responses(
+    (status = 200, body = Accepted), (status = "default", body = Problem)
+))]
+pub(super) async fn update(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Path(id): Path<String>,
+    input: Input<UpdateRequest>,
+) -> Answer<Response> {
+    let view = find_to_change(&api, &who, &id)?;
+    let now = api.daemon.pace().now();
+    let request = input.value;
+    let job = view.id;
+    let changed = tokio::task::spawn_blocking(move || -> Answer<_> {
+        let _one = api.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = api.daemon.overlay().updates.get(&job).map(|(_, due, weight)| (*due, *weight));
+        let latest = api.daemon.picture().job(job).map(|v| (v.job.deadline, v.job.weight));
+        let before = known.or(latest).unwrap_or((view.job.deadline, view.job.weight));
+        let (due, weight) = admit::update(&who, &request, before, now)?;
+        let desk = api.daemon.desk();
+        desk.update(now, job, due, weight).map_err(|error| not_written(&error))?;
+        let entries = desk.journal(Store::len);
+        api.daemon.overlay().updates.insert(job, (entries, due, weight));
+        api.daemon.waker().wake();
+        Ok((due, weight))
+    });
+    let broke = |_| Refusal::internal("the request broke");
+    let (due, weight) = changed.await.map_err(broke)??;
+    let due = due.map_or_else(|| "none".to_owned(), |due| due.to_string());
+    let note = format!("job {}: deadline {due}, weight {} EUR/h", job.0, per_hour(weight));
+    Ok(noted(Json(accepted(job, "updated", false)).into_response(), note))
+}
+
+/// Takes a job back. It saves what it has done, if it runs, and leaves its GPUs.
+#[utoipa::path(delete, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), responses(
+    (status = 200, body = Accepted), (status = "default", body = Problem)
+))]
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Answer<Response> {
+    change(&api, &who, &id, "cancelled", |api, now, id| api.daemon.desk().cancel(now, id)).await
+}
+
+/// Lets a job wait until it is released.
+#[utoipa::path(post, path = "/v1/jobs/{id}/hold", params(("id" = String, Path, description = "its number")), responses(
+    (status = 200, body = Accepted), (status = "default", body = Problem)
+))]
+pub(super) async fn hold(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Answer<Response> {
+    change(&api, &who, &id, "on_hold", |api, now, id| api.daemon.desk().hold(now, id, true)).await
+}
+
+/// Lets a job go on.
+#[utoipa::path(post, path = "/v1/jobs/{id}/release", params(("id" = String, Path, description = "its number")), responses(
+    (status = 200, body = Accepted), (status = "default", body = Problem)
+))]
+pub(super) async fn release(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Answer<Response> {
+    change(&api, &who, &id, "released", |api, now, id| api.daemon.desk().hold(now, id, false)).await
+}
+
+async fn change(
+    api: &Api,
+    who: &Identity,
+    id: &str,
+    what: &str,
+    tell: impl FnOnce(&Api, Timestamp, JobId) -> Result<(), ControllerError> + Send + 'static,
+) -> Answer<Response> {
+    let job = find_to_change(api, who, id)?.id;
+    let now = api.daemon.pace().now();
+    write(api, move |api| tell(api, now, job)).await?;
+    let note = format!("job {}: {what}", job.0);
+    Ok(noted(Json(accepted(job, what, false)).into_response(), note))
+}
+
+/// Writes something down on a thread that may wait for the disk, and wakes the loop.
+pub(super) async fn write<T: Send + 'static>(
+    api: &Api,
+    tell: impl FnOnce(&Api) -> Result<T, ControllerError> + Send + 'static,
+) -> Answer<T> {
+    let api = api.clone();
+    let told = tokio::task::spawn_blocking(move || {
+        let told = tell(&api);
+        api.daemon.waker().wake();
+        told
+    });
+    let told = told.await.map_err(|_| Refusal::internal("the request broke"))?;
+    told.map_err(|error| not_written(&error))
+}
+
+fn not_written(error: &ControllerError) -> Refusal {
+    match error {
+        ControllerError::Event(error) => Refusal::bad(error.to_string(), "correct it"),
+        error => Refusal::unavailable(error.to_string(), "nothing was changed; try again later"),
+    }
+}
+
+/// Marks an answer for the audit log.
+pub(super) fn noted(mut response: Response, note: String) -> Response {
+    response.extensions_mut().insert(Noted(note));
+    response
+}
+
+fn accepted(id: JobId, what: &str, again: bool) -> Accepted {
+    let schema = "wattline.accepted/1".to_owned();
+    Accepted { schema, job: id.0, what: what.to_owned(), again }
+}
+
+/// The key of a request that may come twice, with whose it is.
+fn key(headers: &HeaderMap, who: &Identity) -> Answer<Option<String>> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let plain = |text: &&str| {
+        (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let key = value.to_str().ok().filter(plain).ok_or_else(|| {
+        let help = "use a UUID, or anything of 1 to 128 visible ASCII characters";
+        Refusal::bad("the Idempotency-Key makes no sense", help)
+    })?;
+    // No user's name holds a colon.
+    Ok(Some(format!("{}:{key}", who.user)))
+}
+
+/// Tells one body from another (FNV-1a).
+fn fingerprint(text: &[u8]) -> u64 {
+    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// What somebody wrote, short enough for a message.
+pub(super) fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -1,0 +1,25 @@
+//! Nodes.
+
+use super::Api;
+use super::access::Identity;
+use super::rows::node_row;
+use axum::extract::State;
+use axum::{Extension, Json};
+use wattline_api::{NodeList, Problem};
+
+/// All nodes.
+#[utoipa::path(get, path = "/v1/nodes", responses(
+    (status = 200, body = NodeList), (status = "default", body = Problem)
+))]
+pub(super) async fn list(
+    State(api): State<Api>,
+    Extension(who): Extension<Identity>,
+) -> Json<NodeList> {
+    let picture = api.daemon.picture();
+    let ids = picture.cluster.node_ids();
+    Json(NodeList {
+        schema: "wattline.nodes/1".to_owned(),
+        now_s: api.daemon.pace().now().seconds(),
+        nodes: ids.filter_map(|id| node_row(&picture, id, &who)).collect(),
+    })
+}

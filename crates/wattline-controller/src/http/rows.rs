@@ -1,0 +1,106 @@
+//! From pictures to what goes over the wire.
+
+use super::access::{Identity, Role};
+use crate::daemon::{JobView, Picture};
+use crate::planning::on;
+use wattline_api::{JobRow, NodeRow};
+use wattline_core::Timestamp;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::placement::Placement;
+use wattline_core::plan::Reason;
+use wattline_core::units::{EurosPerSecond, Joules};
+
+/// Seconds of an hour.
+pub(super) const HOUR: f64 = 3600.0;
+
+pub(super) fn per_hour(weight: EurosPerSecond) -> f64 {
+    weight.get() * HOUR
+}
+
+pub(super) fn job_row(picture: &Picture, view: &JobView, who: &Identity, now: Timestamp) -> JobRow {
+    let job = &view.job;
+    let outlook = picture.outlook.jobs.get(&view.id).filter(|_| !view.is_over());
+    let finish = view.ended.or_else(|| outlook.and_then(|o| o.end));
+    let start = view.first_start.or_else(|| outlook.and_then(|o| o.start));
+    let late = view.ended.map(|end| job.weight * job.tardiness(end));
+    let so_far = view.bill.map(|bill| bill + late.unwrap_or_default());
+    let risk = match view.ended {
+        Some(end) => job.deadline.map(|due| if end > due { 1.0 } else { 0.0 }),
+        None => outlook.and_then(|o| o.risk),
+    };
+    let energy = if view.is_over() { view.energy } else { outlook.and_then(|o| o.energy) };
+    let cost = if view.is_over() { so_far } else { outlook.and_then(|o| o.cost) };
+    let name =
+        |share: wattline_core::placement::Share| picture.cluster.node(share.node).name.to_string();
+    let held = view.held.as_ref();
+    JobRow {
+        id: view.id.0,
+        name: job.name.to_string(),
+        user: view.user.to_string(),
+        workload: view.workload.to_string(),
+        state: view.state().to_owned(),
+        gpus_asked: job.gpus.requested,
+        gpus_bounds: [job.gpus.min, job.gpus.max],
+        gpus_held: held.map_or(0, |held| held.allocation.count()),
+        elasticity: job.elasticity.to_string(),
+        nodes: held.map_or_else(Vec::new, |held| held.allocation.shares().map(name).collect()),
+        power_limit_w: held.map(|held| held.configuration.power_limit.get()),
+        submitted_s: job.submit.seconds(),
+        deadline_s: job.deadline.map(Timestamp::seconds),
+        weight_eur_per_h: per_hour(job.weight),
+        progress: view.done(now),
+        start_s: start.map(Timestamp::seconds),
+        finish_s: finish.map(Timestamp::seconds),
+        start_is_past: view.first_start.is_some(),
+        finish_is_past: view.ended.is_some(),
+        energy_kwh: energy.map(Joules::kilowatt_hours),
+        cost_eur: cost.map(wattline_core::units::Euros::get),
+        risk,
+        why: why(view, who, now),
+        restarts: view.restarts,
+    }
+}
+
+/// The sentence. Another's job is not named to a user who does not see it; times are told from now.
+pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
+    if view.is_over() {
+        return if view.cancelled { "was taken back" } else { "is done" }.to_owned();
+    }
+    match view.reason {
+        Reason::GaveWay { .. } if who.role == Role::User => {
+            "gave way to a job that has had less service".to_owned()
+        }
+        Reason::Reserved { at } => {
+            format!("waits: starts within {:.0} at the latest", at.since(now))
+        }
+        reason => reason.to_string(),
+    }
+}
+
+pub(super) fn placement(picture: &Picture, placement: &Placement) -> wattline_api::Placement {
+    let c = &placement.configuration;
+    wattline_api::Placement {
+        gpu: picture.cluster.gpu_type(c.gpu_type).name.to_string(),
+        gpus: c.gpus,
+        batch: c.batch,
+        power_limit_w: c.power_limit.get(),
+        on: on(placement, &picture.cluster),
+    }
+}
+
+pub(super) fn node_row(picture: &Picture, id: NodeId, who: &Identity) -> Option<NodeRow> {
+    let view = picture.nodes.get(id.index())?;
+    let node = picture.cluster.node(id);
+    let seen = |job: &JobId| picture.job(*job).is_some_and(|view| who.sees(&view.user));
+    Some(NodeRow {
+        name: node.name.to_string(),
+        gpu: picture.cluster.gpu_type(node.gpu_type).name.to_string(),
+        gpus: u32::from(node.gpus),
+        gpus_held: view.gpus_held,
+        state: crate::planning::word(view.power),
+        target: crate::planning::word(view.target),
+        jobs: view.jobs.iter().copied().filter(seen).map(|job| job.0).collect(),
+        committed_w: view.committed.get(),
+        why: view.reason.to_string(),
+    })
+}

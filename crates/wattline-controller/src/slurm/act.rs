@@ -1,0 +1,458 @@
+//! From an action to SLURM's commands, step by step, as far as what SLURM shows allows.
+
+use super::read::SlurmJob;
+use super::seen::{NodeIs, node_is};
+use super::{Slurm, Step};
+use crate::backend::Known;
+use crate::directory::{Checkpoint, Request, SlurmOrigin};
+use wattline_core::Timestamp;
+use wattline_core::action::{Action, ActionKind};
+use wattline_core::ids::{ActionId, JobId, NodeId};
+use wattline_core::placement::Placement;
+use wattline_core::state::Phase;
+use wattline_core::units::{Seconds, Watts};
+
+/// A command that had no effect is given again after this long.
+const AGAIN: Seconds = Seconds::new(5.0);
+/// SLURM counts in seconds; a job that was requeued is not started again before two have begun.
+const AFTER_REQUEUE: Seconds = Seconds::new(2.0);
+/// A node that does not come up in so many boot times, and this long, does not come up.
+const BOOTS: f64 = 3.0;
+const BOOT_SLACK: Seconds = Seconds::new(60.0);
+/// Limits that are equal.
+pub(super) const SAME: f64 = 0.5;
+
+impl Slurm {
+    /// Takes the next step of every action under way.
+    pub(super) fn advance_all(&mut self, now: Timestamp, known: Known<'_>) {
+        let ids: Vec<ActionId> = self.wanted.keys().copied().collect();
+        for id in ids {
+            self.advance(now, id, known);
+        }
+    }
+
+    /// Takes the next step of an action, if SLURM is ready for it.
+    pub(super) fn advance(&mut self, now: Timestamp, id: ActionId, known: Known<'_>) {
+        let Some(wanted) = self.wanted.get(&id) else { return };
+        let (action, step) = (wanted.action.clone(), wanted.step);
+        let next = match &action.kind {
+            ActionKind::Start { job, placement } => {
+                self.advance_start(now, *job, placement, step, known)
+            }
+            ActionKind::Stop { job, .. } => self.advance_stop(now, *job, step, known),
+            ActionKind::Limit { job, limit } => self.advance_limit(now, *job, *limit, step),
+            ActionKind::Wake { node } => self.advance_wake(now, *node, step),
+            ActionKind::Sleep { node } => self.advance_sleep(now, *node, step),
+        };
+        if let Some(wanted) = self.wanted.get_mut(&id) {
+            wanted.step = next;
+        }
+    }
+
+    fn advance_start(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        placement: &Placement,
+        step: Step,
+        known: Known<'_>,
+    ) -> Step {
+        let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
+        let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
+        let number = job.key.id.to_string();
+        if !job.state.waits() {
+            // It runs, or is over: that is news. If it runs elsewhere it must come back.
+            if job.state.holds_gpus() && self.runs_as(job, placement) == Some(false) {
+                return self.give_back(now, &number, step);
+            }
+            return step;
+        }
+        if step == Step::Failed {
+            return step;
+        }
+        let Some(request) = self.request(slurm, placement) else { return Step::Failed };
+        // A node refuses a job that it has ended in the same second: "already killed".
+        let requeued = Timestamp::from_seconds(job.key.submit.seconds());
+        if job.key.restarts > 0 && now < requeued + AFTER_REQUEUE {
+            return step;
+        }
+        if job.held {
+            if let Step::Released(at) = step
+                && now < at + AGAIN
+            {
+                // What is seen may be older than the release.
+                return step;
+            }
+            if let Step::Released(_) | Step::GivingUp(_) = step {
+                // SLURM has held it again: it cannot be met.
+                return Step::Failed;
+            }
+            if !self.limits_hold(placement) {
+                return step;
+            }
+            let update = self.update(&number, &request, Some(placement));
+            let update: Vec<&str> = update.iter().map(String::as_str).collect();
+            let released = self
+                .commands
+                .run("scontrol", &update)
+                .and_then(|_| self.commands.run("scontrol", &["release", &number]));
+            return match released {
+                Ok(_) => Step::Released(now),
+                Err(error) => {
+                    self.complain(format!("job {number} cannot be started: {error}"));
+                    self.hold(&number);
+                    Step::GivingUp(now)
+                }
+            };
+        }
+        match step {
+            Step::Released(at) if now < at + self.site.config.start_limit => step,
+            // It was released by a controller that is gone, or by somebody else.
+            // One that SLURM has requeued by itself would wait for two minutes.
+            Step::New
+                if job.state_reason != "BeginTime" && self.asks_for(job, &request, placement) =>
+            {
+                Step::Released(now)
+            }
+            Step::New => {
+                self.hold(&number);
+                step
+            }
+            _ => {
+                self.complain(format!(
+                    "job {number} does not start: SLURM says {}",
+                    super::command::printable(&job.state_reason)
+                ));
+                self.hold(&number);
+                Step::GivingUp(now)
+            }
+        }
+    }
+
+    /// A job that SLURM has started otherwise than it was told.
+    fn give_back(&mut self, now: Timestamp, number: &str, step: Step) -> Step {
+        if let Step::GivingUp(at) = step
+            && now < at + AGAIN
+        {
+            return step;
+        }
+        self.complain(format!("job {number} runs elsewhere than planned; it is requeued"));
+        if let Err(error) = self.commands.run("scontrol", &["requeuehold", number]) {
+            self.complain(error.to_string());
+        }
+        Step::GivingUp(now)
+    }
+
+    fn advance_stop(&mut self, now: Timestamp, id: JobId, step: Step, known: Known<'_>) -> Step {
+        let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
+        let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
+        if !job.state.holds_gpus() || job.state == super::read::State::Completing {
+            return step;
+        }
+        let number = job.key.id.to_string();
+        let state = known.engine.state().job(id);
+        let patience = known.engine.predictor().restart(&state.job).save * 2.0;
+        let patience = patience + self.site.config.stop_grace;
+        let commanded = match step {
+            _ if state.is_cancelled() => match step {
+                Step::Asked(at) if now < at + AGAIN => return step,
+                _ => self.commands.run("scancel", &[&number]),
+            },
+            Step::New if slurm.checkpoint == Checkpoint::Usr1 => {
+                self.commands.run("scancel", &["--signal=USR1", "--batch", &number])
+            }
+            Step::Asked(at) if now < at + patience => return step,
+            _ => self.commands.run("scontrol", &["requeuehold", &number]),
+        };
+        match commanded {
+            Ok(_) => Step::Asked(now),
+            Err(error) => {
+                self.complain(format!("job {number} cannot be stopped: {error}"));
+                step
+            }
+        }
+    }
+
+    fn advance_limit(&mut self, now: Timestamp, id: JobId, limit: Watts, step: Step) -> Step {
+        let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
+        if !job.state.holds_gpus() {
+            return step;
+        }
+        let gpus = self.gpus_of(job);
+        if gpus.is_empty() {
+            return Step::Failed;
+        }
+        let waits =
+            |(node, _): &(NodeId, u32)| self.starting_limit(*node).is_some_and(|low| low < limit);
+        if gpus.iter().any(waits) {
+            return step;
+        }
+        match self.limits_are(&gpus, limit) {
+            Some(true) => Step::Done,
+            Some(false) => Step::Asked(now),
+            None => Step::Failed,
+        }
+    }
+
+    fn advance_wake(&mut self, now: Timestamp, id: NodeId, step: Step) -> Step {
+        let node = self.site.node(id);
+        let (name, patience) = (node.name.clone(), node.boot_time * BOOTS + BOOT_SLACK);
+        let Some(seen) = self.seen.as_ref().and_then(|seen| seen.nodes.get(&*name)) else {
+            return step;
+        };
+        let since = match step {
+            Step::Asked(at) | Step::Since(at, _) => at,
+            _ => now,
+        };
+        match node_is(seen) {
+            // One that is on its way to sleep would not hear it.
+            NodeIs::Asleep => {
+                if let Step::Since(_, last) = step
+                    && now < last + AGAIN
+                {
+                    return step;
+                }
+                self.power(&name, "POWER_UP");
+                Step::Since(since, now)
+            }
+            NodeIs::Up => step,
+            NodeIs::Lost => Step::Failed,
+            NodeIs::Moving | NodeIs::Unsure if now > since + patience => Step::Failed,
+            NodeIs::Moving | NodeIs::Unsure => match step {
+                Step::Since(..) => step,
+                _ => Step::Since(since, Timestamp::from_micros(0)),
+            },
+        }
+    }
+
+    fn advance_sleep(&mut self, now: Timestamp, id: NodeId, step: Step) -> Step {
+        let node = self.site.node(id);
+        let (name, patience) = (node.name.clone(), node.shutdown_time * BOOTS + BOOT_SLACK);
+        let Some(seen) = self.seen.as_ref().and_then(|seen| seen.nodes.get(&*name)) else {
+            return step;
+        };
+        match (node_is(seen), step) {
+            (NodeIs::Asleep, _) => step,
+            (NodeIs::Lost, _) => Step::Failed,
+            (_, Step::Since(since, _)) if now > since + patience => Step::Failed,
+            (NodeIs::Up, Step::New) if seen.alloc_cpus > 0 || seen.gpus_used > 0 => {
+                // Somebody is there of whom we do not know.
+                self.complain(format!("node {name} is in use and does not go to sleep"));
+                Step::Failed
+            }
+            (NodeIs::Up, Step::Since(_, last)) if now < last + AGAIN => step,
+            // What SLURM has not heard is said again.
+            (NodeIs::Up, _) => {
+                self.power(&name, "POWER_DOWN");
+                let since = if let Step::Since(since, _) = step { since } else { now };
+                Step::Since(since, now)
+            }
+            _ => step,
+        }
+    }
+
+    fn power(&mut self, node: &str, state: &str) {
+        let (name, state) = (format!("NodeName={node}"), format!("State={state}"));
+        if let Err(error) = self.commands.run("scontrol", &["update", &name, &state]) {
+            self.complain(format!("node {node}: {error}"));
+        }
+    }
+
+    /// As the gate does it, so that the gate's fallback knows it for ours.
+    pub(super) fn hold(&mut self, number: &str) {
+        if let Err(error) = self.commands.run("scontrol", &["uhold", number]) {
+            self.complain(format!("job {number} cannot be held: {error}"));
+        }
+    }
+
+    /// What a placement is in SLURM's words; none if it has none: GPUs are the same on all nodes.
+    fn request(&self, slurm: &SlurmOrigin, placement: &Placement) -> Option<Request> {
+        let mut counts = placement.allocation.shares().map(|share| share.count());
+        let per_node = counts.next()?;
+        if !counts.all(|count| count == per_node) {
+            return None;
+        }
+        let nodes = placement.allocation.shares().count() as u32;
+        let asked = slurm.asked;
+        let asked_gpus = (asked.gpus_per_node * asked.nodes).max(1);
+        let most = placement.allocation.shares().filter_map(|share| {
+            let node = self.site.node(share.node);
+            let seen = self.seen.as_ref()?.nodes.get(&*node.name)?;
+            Some(seen.cpus / u32::from(node.gpus))
+        });
+        let most = most.min().unwrap_or(u32::MAX).max(1);
+        let cpus_per_gpu = asked.cpus.div_ceil(asked_gpus).clamp(1, most);
+        let cpus = cpus_per_gpu * per_node * nodes;
+        Some(Request { nodes, tasks: nodes, cpus, gpus_per_node: per_node })
+    }
+
+    /// The arguments that make a waiting job ask for this, there or anywhere.
+    pub(super) fn update(
+        &self,
+        number: &str,
+        request: &Request,
+        placement: Option<&Placement>,
+    ) -> Vec<String> {
+        let Request { nodes, tasks, cpus, gpus_per_node } = request;
+        let names = placement.map(|p| self.names(p).join(",")).unwrap_or_default();
+        vec![
+            "update".into(),
+            format!("JobId={number}"),
+            format!("NumNodes={nodes}-{nodes}"),
+            format!("NumTasks={tasks}"),
+            format!("NumCPUs={cpus}"),
+            // Stale values of these make SLURM hold the job again.
+            format!("CPUsPerTask={}", (cpus / tasks).max(1)),
+            format!("MinCPUsNode={}", (cpus / nodes).max(1)),
+            format!("Gres=gpu:{gpus_per_node}"),
+            format!("ReqNodeList={names}"),
+            "StartTime=now".into(),
+        ]
+    }
+
+    fn names(&self, placement: &Placement) -> Vec<String> {
+        placement.allocation.shares().map(|s| self.site.node(s.node).name.to_string()).collect()
+    }
+
+    /// Whether a waiting job asks for just this.
+    fn asks_for(&self, job: &SlurmJob, request: &Request, placement: &Placement) -> bool {
+        let mut required = job.required_nodes.clone();
+        required.sort();
+        let mut names = self.names(placement);
+        names.sort();
+        required == names
+            && job.gpus_per_node.as_ref().is_some_and(|g| g.count == request.gpus_per_node)
+    }
+
+    /// Whether a job runs as planned; none while it is not known.
+    pub(super) fn runs_as(&self, job: &SlurmJob, placement: &Placement) -> Option<bool> {
+        if job.gpus.is_empty() {
+            return None;
+        }
+        let mut runs: Vec<(&str, u32)> =
+            job.gpus.iter().map(|on| (on.node.as_str(), on.count)).collect();
+        runs.sort_unstable();
+        let mut planned: Vec<(&str, u32)> = placement
+            .allocation
+            .shares()
+            .map(|share| (&*self.site.node(share.node).name, share.count()))
+            .collect();
+        planned.sort_unstable();
+        Some(runs == planned)
+    }
+
+    /// The lowest limit of a job that is about to start on a node: which GPUs it gets is not known
+    /// before it has them.
+    fn starting_limit(&self, node: NodeId) -> Option<Watts> {
+        let starts = self.wanted.values().filter_map(|wanted| match &wanted.action.kind {
+            ActionKind::Start { placement, .. }
+                if matches!(wanted.step, Step::Released(_) | Step::GivingUp(_))
+                    && placement.allocation.shares().any(|share| share.node == node) =>
+            {
+                Some(placement.configuration.power_limit)
+            }
+            _ => None,
+        });
+        starts.reduce(Watts::min)
+    }
+
+    /// Whether no GPU that a job may get has more than its limit. Which ones it gets is for SLURM
+    /// to say, and until it has them others may end: so for that moment no GPU of the node has
+    /// more, and jobs with different limits start there one after the other.
+    fn limits_hold(&mut self, placement: &Placement) -> bool {
+        let limit = placement.configuration.power_limit;
+        let mut hold = true;
+        for share in placement.allocation.shares() {
+            let (node, gpus) = (share.node, u32::from(self.site.node(share.node).gpus));
+            if self.site.actuator(node).is_none() {
+                continue;
+            }
+            if self.starting_limit(node).is_some_and(|other| other != limit) {
+                return false;
+            }
+            let name = &*self.site.node(node).name;
+            let Some(seen) = self.seen.as_ref().and_then(|seen| seen.nodes.get(name)) else {
+                return false;
+            };
+            let (used, free): (Vec<u32>, Vec<u32>) =
+                (0..gpus).partition(|gpu| seen.gpus_used_indices.contains(gpu));
+            let above = |gpu: &u32| match self.site.actuator(node).map(|a| a.read(*gpu)) {
+                Some(Ok(is)) => is > limit,
+                _ => true,
+            };
+            let above = used.into_iter().filter(above);
+            let all: Vec<(NodeId, u32)> =
+                free.into_iter().chain(above).map(|g| (node, g)).collect();
+            hold &= self.limits_are(&all, limit) == Some(true);
+        }
+        hold
+    }
+
+    /// Running jobs have the limits that count for them, whoever has changed them: a start beside
+    /// them, for a moment, or somebody else.
+    pub(super) fn restore_limits(&mut self, known: Known<'_>) {
+        let Some(seen) = &self.seen else { return };
+        let mut wrong = Vec::new();
+        for (id, job) in
+            seen.known().filter(|(id, _)| id.index() < known.engine.state().job_count())
+        {
+            let state = known.engine.state().job(id);
+            let changing = self.wanted.values().any(
+                |wanted| matches!(&wanted.action.kind, ActionKind::Limit { job, .. } if *job == id),
+            );
+            let (Phase::Running, Some(held), false) = (state.phase, &state.held, changing) else {
+                continue;
+            };
+            let limit = held.configuration.power_limit;
+            let gpus = self.gpus_of(job);
+            let free = |(node, _): &(NodeId, u32)| {
+                self.site.actuator(*node).is_some()
+                    && self.starting_limit(*node).is_none_or(|low| low >= limit)
+            };
+            wrong.push((gpus.into_iter().filter(free).collect::<Vec<_>>(), limit));
+        }
+        for (gpus, limit) in wrong {
+            self.limits_are(&gpus, limit);
+        }
+    }
+
+    /// Whether these GPUs have this limit; asks for it where they do not. None if that cannot be.
+    fn limits_are(&mut self, gpus: &[(NodeId, u32)], limit: Watts) -> Option<bool> {
+        let mut all = true;
+        for (node, gpu) in gpus {
+            let Some(actuator) = self.site.actuator(*node) else {
+                let default = self.site.cluster.gpu_type(self.site.node(*node).gpu_type);
+                if default.default_limit != limit {
+                    return None;
+                }
+                continue;
+            };
+            let is = actuator.read(*gpu);
+            if matches!(&is, Ok(is) if (is.get() - limit.get()).abs() < SAME) {
+                continue;
+            }
+            all = false;
+            if let Err(error) = actuator.set(*gpu, limit) {
+                self.complaints.push(error.to_string());
+                return None;
+            }
+        }
+        Some(all)
+    }
+
+    /// A running job's GPUs.
+    pub(super) fn gpus_of(&self, job: &SlurmJob) -> Vec<(NodeId, u32)> {
+        let on = |on: &super::read::NodeGpus| {
+            let node = self.site.find(&on.node)?;
+            Some(on.indices.iter().map(|gpu| (node, *gpu)).collect::<Vec<_>>())
+        };
+        job.gpus.iter().filter_map(on).flatten().collect()
+    }
+
+    /// An action that is to be carried out.
+    pub(super) fn want(&mut self, action: &Action) {
+        self.wanted
+            .entry(action.id)
+            .or_insert_with(|| super::Wanted { action: action.clone(), step: Step::New });
+    }
+}

@@ -1,0 +1,221 @@
+//! A cluster under SLURM.
+//!
+//! [`read`] turns what `squeue --json` and `sinfo --json` print into jobs and nodes; it is a pure
+//! function of text. [`Slurm`] looks at SLURM again and again and tells what differs from what the
+//! engine knows (`news.rs`), and takes the steps of each action as far as what SLURM shows allows
+//! (`act.rs`). It keeps nothing that the next look, the journal and a repeated action do not give
+//! back, so it may die at any time.
+
+mod act;
+pub mod actuator;
+pub mod command;
+mod config;
+pub mod doctor;
+pub mod metadata;
+mod news;
+pub mod progress;
+pub mod read;
+pub mod release;
+mod runs;
+mod seen;
+mod site;
+mod submission;
+
+pub use config::{Config, Defaults, Mode};
+pub use seen::SeenError;
+pub use site::{Site, SiteError};
+pub use submission::SECONDS;
+
+use crate::backend::{Backend, BackendError, Known, News, Report};
+use crate::directory::Note;
+use command::Commands;
+use runs::Stretch;
+use seen::Seen;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use wattline_core::Timestamp;
+use wattline_core::action::Action;
+use wattline_core::engine::Event;
+use wattline_core::ids::{ActionId, JobId};
+use wattline_core::units::Watts;
+
+/// The gate: the `job_submit.lua` that holds jobs until the controller releases them.
+pub const GATE: &str = include_str!("gate.lua");
+
+/// How far an action is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Nothing was done yet.
+    New,
+    /// The job was released then.
+    Released(Timestamp),
+    /// SLURM was told then.
+    Asked(Timestamp),
+    /// Under way since then; SLURM was last told then.
+    Since(Timestamp, Timestamp),
+    /// It cannot be; the job is being held again.
+    GivingUp(Timestamp),
+    /// It cannot be.
+    Failed,
+    /// It is done.
+    Done,
+}
+
+/// An action and how far it is.
+#[derive(Debug)]
+struct Wanted {
+    action: Action,
+    step: Step,
+}
+
+/// A cluster under SLURM.
+pub struct Slurm {
+    site: Site,
+    commands: Commands,
+    seen: Option<Seen>,
+    asked: Option<Timestamp>,
+    wanted: BTreeMap<ActionId, Wanted>,
+    /// Jobs that SLURM does not show, since when.
+    absent: BTreeMap<JobId, Timestamp>,
+    /// When something was last put right about a job.
+    corrected: BTreeMap<u32, Timestamp>,
+    stretches: BTreeMap<JobId, Stretch>,
+    /// Jobs about which something was said already.
+    refused: BTreeSet<u32>,
+    complaints: Vec<String>,
+}
+
+/// Complaints nobody fetches must not fill the memory.
+const MOST_COMPLAINTS: usize = 1000;
+
+impl Slurm {
+    /// A cluster that nobody has looked at yet.
+    #[must_use]
+    pub fn new(site: Site) -> Self {
+        let commands = Commands {
+            slurm_conf: site.config.slurm_conf.clone(),
+            limit: Duration::from_secs_f64(site.config.command_limit.get().clamp(0.1, 3600.0)),
+        };
+        Self {
+            site,
+            commands,
+            seen: None,
+            asked: None,
+            wanted: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            corrected: BTreeMap::new(),
+            stretches: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Whether SLURM answers and has what the site's file says.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn check(&self) -> Result<Vec<SiteError>, SeenError> {
+        Ok(self.site.check(&Seen::look(&self.commands)?))
+    }
+
+    /// What an administrator should hear of, since the last time.
+    pub fn take_complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
+    }
+
+    /// What the nodes draw together, if all of them say so.
+    #[must_use]
+    pub fn drawn(&self) -> Option<Watts> {
+        let node = |id| self.site.actuator(id)?.power().ok()?;
+        self.site.cluster.node_ids().map(node).sum()
+    }
+
+    fn complain(&mut self, what: String) {
+        if self.complaints.len() < MOST_COMPLAINTS {
+            self.complaints.push(what);
+        }
+    }
+
+    fn controls(&self) -> bool {
+        self.site.config.mode == Mode::Control
+    }
+
+    /// The gate closes as long as this file is young. Who only watches does not close it: nobody
+    /// would release what it holds.
+    fn beat(&mut self, now: Timestamp) {
+        if !self.controls() {
+            return;
+        }
+        let Some(path) = self.site.config.heartbeat.clone() else { return };
+        if let Err(error) = std::fs::write(&path, format!("{}\n", now.seconds() as i64)) {
+            self.complain(format!("{}: {error}", path.display()));
+        }
+    }
+
+    /// The limits that were there before any was set.
+    fn limits_before(&self, known: Known<'_>, news: &mut Vec<News>) {
+        for id in self.site.cluster.node_ids() {
+            let node = self.site.node(id);
+            let (Some(actuator), None) =
+                (self.site.actuator(id), known.directory.limits_before(&node.name))
+            else {
+                continue;
+            };
+            let read = |gpu| actuator.read(gpu).map(|watts| watts.get());
+            let limits: Result<Vec<f64>, _> = (0..u32::from(node.gpus)).map(read).collect();
+            if let Ok(limits) = limits {
+                let note = Note::Before { node: node.name.clone(), limits };
+                news.push(News::Noted(Event::Clock, note));
+            }
+        }
+    }
+}
+
+impl Backend for Slurm {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        action: &Action,
+        known: Known<'_>,
+    ) -> Result<(), BackendError> {
+        if !self.controls() {
+            return Err(BackendError("it is only watched".into()));
+        }
+        self.want(action);
+        self.advance(now, action.id, known);
+        Ok(())
+    }
+
+    fn reports(
+        &mut self,
+        now: Timestamp,
+        from: u64,
+        known: Known<'_>,
+    ) -> Result<Vec<Report>, BackendError> {
+        if self.asked.is_some_and(|asked| now < asked + self.site.config.poll) {
+            return Ok(Vec::new());
+        }
+        self.asked = Some(now);
+        let mut seen =
+            Seen::look(&self.commands).map_err(|error| BackendError(error.to_string()))?;
+        seen.recognise(known.directory);
+        self.seen = Some(seen);
+        self.beat(now);
+        self.wanted.retain(|id, _| known.engine.is_under_way(*id));
+        let mut news = Vec::new();
+        self.limits_before(known, &mut news);
+        self.job_news(now, known, &mut news);
+        self.node_news(known, &mut news);
+        self.submissions(known, &mut news);
+        self.advance_all(now, known);
+        self.restore_limits(known);
+        self.action_news(&mut news);
+        let number = |(at, news)| Report { number: from + at as u64, news };
+        Ok(news.into_iter().enumerate().map(number).collect())
+    }
+
+    fn next_event(&self) -> Option<Timestamp> {
+        let Some(asked) = self.asked else { return Some(Timestamp::from_micros(0)) };
+        Some(asked + self.site.config.poll)
+    }
+}

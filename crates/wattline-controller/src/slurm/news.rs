@@ -1,0 +1,284 @@
+//! What differs between what SLURM shows and what is known.
+
+use super::read::{SlurmJob, State};
+use super::seen::{NodeIs, key, node_is};
+use super::{Slurm, Step};
+use crate::backend::{Known, News};
+use crate::directory::Note;
+use wattline_core::Timestamp;
+use wattline_core::engine::Event;
+use wattline_core::ids::{ActionId, JobId};
+use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
+use wattline_core::power::NodePower;
+use wattline_core::state::Phase;
+use wattline_core::units::Seconds;
+
+/// A job that SLURM does not show for this long is gone.
+const GONE: Seconds = Seconds::new(10.0);
+/// A correction that had no effect is made again after this long.
+const AGAIN: Seconds = Seconds::new(5.0);
+
+impl Slurm {
+    pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+        let jobs: Vec<(JobId, SlurmJob)> = match &self.seen {
+            Some(seen) => seen.known().map(|(id, job)| (id, job.clone())).collect(),
+            None => Vec::new(),
+        };
+        for (id, job) in jobs {
+            if id.index() < known.engine.state().job_count() {
+                self.absent.remove(&id);
+                self.news_of(now, id, &job, known, news);
+            }
+        }
+        self.gone(now, known, news);
+    }
+
+    fn news_of(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &SlurmJob,
+        known: Known<'_>,
+        news: &mut Vec<News>,
+    ) {
+        let state = known.engine.state().job(id);
+        let over = job.state.is_over();
+        let runs =
+            job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
+        match state.phase {
+            Phase::Finished => {
+                if state.is_cancelled() && !over && self.may_correct(now, job.key.id) {
+                    self.correct("scancel", &[&job.key.id.to_string()]);
+                }
+            }
+            Phase::Waiting | Phase::Held(_) if over => {
+                self.ended(id, job, news);
+                let event = if job.state == State::Completed {
+                    Event::Finished(id)
+                } else {
+                    Event::Cancelled(id)
+                };
+                news.push(News::Event(event));
+            }
+            Phase::Waiting | Phase::Held(_) if runs => self.found(id, job, known, news),
+            Phase::Waiting | Phase::Held(_) => {
+                let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
+                let free = job.state.waits() && !job.held && mine;
+                if free && self.controls() && self.may_correct(now, job.key.id) {
+                    self.hold(&job.key.id.to_string());
+                }
+            }
+            Phase::Starting(action) => self.starting(now, id, job, action, known, news),
+            Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
+        }
+    }
+
+    fn starting(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &SlurmJob,
+        action: ActionId,
+        known: Known<'_>,
+        news: &mut Vec<News>,
+    ) {
+        let state = known.engine.state().job(id);
+        let started = || {
+            News::Noted(Event::Started { job: id, action }, Note::Key { job: id, key: key(job) })
+        };
+        match &job.state {
+            State::Completed => {
+                news.push(started());
+                self.ended(id, job, news);
+                news.push(News::Event(Event::Finished(id)));
+            }
+            over if over.is_over() => {
+                self.ended(id, job, news);
+                news.push(News::Event(Event::Cancelled(id)));
+                news.push(News::Event(Event::Failed { action }));
+            }
+            State::Running | State::Signaling => {
+                let planned = state.held.as_ref();
+                if planned.and_then(|planned| self.runs_as(job, planned)) == Some(true) {
+                    self.stretches.remove(&id);
+                    news.push(started());
+                }
+            }
+            waits if waits.waits() && job.held => {
+                let given_up = self.wanted.get(&action).is_some_and(|wanted| {
+                    matches!(wanted.step, Step::GivingUp(at) if now >= at)
+                        || wanted.step == Step::Failed
+                });
+                if given_up {
+                    self.wanted.remove(&action);
+                    news.push(News::Event(Event::Failed { action }));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn running(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &SlurmJob,
+        known: Known<'_>,
+        news: &mut Vec<News>,
+    ) {
+        let state = known.engine.state().job(id);
+        let Some(run) = state.run else { return };
+        let asked = matches!(state.phase, Phase::Stopping(_));
+        let requeued = known.directory.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
+        if job.state == State::Completing {
+            return;
+        }
+        if job.state == State::Completed {
+            self.measure(now, id, job, known, true, news);
+            self.stretches.remove(&id);
+            self.ended(id, job, news);
+            news.push(News::Event(Event::Finished(id)));
+        } else if job.state.is_over() {
+            self.stretches.remove(&id);
+            self.ended(id, job, news);
+            news.push(News::Event(Event::Cancelled(id)));
+            let done = self.saved(now, job, state, asked);
+            news.push(News::Event(Event::Stopped { job: id, run, done }));
+        } else if job.state.waits() || requeued {
+            self.measure(now, id, job, known, true, news);
+            self.stretches.remove(&id);
+            let done = self.saved(now, job, state, asked);
+            let note = Note::Key { job: id, key: key(job) };
+            news.push(News::Noted(Event::Stopped { job: id, run, done }, note));
+        } else {
+            self.measure(now, id, job, known, false, news);
+        }
+    }
+
+    fn ended(&self, id: JobId, job: &SlurmJob, news: &mut Vec<News>) {
+        let how = format!("{:?}", job.state).to_lowercase();
+        news.push(News::Noted(Event::Clock, Note::Ended { job: id, how: how.into() }));
+    }
+
+    /// Somebody else has started it. It is where it is as soon as those who were there are gone.
+    fn found(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<News>) {
+        let engine = known.engine.state();
+        let mut shares = Vec::new();
+        for on in &job.gpus {
+            let Some(node) = self.site.find(&on.node) else { return };
+            let free = mask_of(self.site.node(node).gpus) & !engine.node(node).held.mask();
+            let Some(mask) = lowest(free, on.count) else { return };
+            if mask != 0 {
+                shares.push(Share { node, mask });
+            }
+        }
+        let Some(first) = shares.first() else { return };
+        let gpu_type = self.site.node(first.node).gpu_type;
+        let limit = self.site.cluster.gpu_type(gpu_type).default_limit;
+        let nodes = shares.len() as u32;
+        let allocation = Allocation::over(shares.into_iter().collect());
+        let configuration = Configuration {
+            gpu_type,
+            gpus: allocation.count(),
+            nodes,
+            batch: engine.job(id).job.batch.requested,
+            power_limit: limit,
+        };
+        let placement = Placement { configuration, allocation };
+        let note = Note::Key { job: id, key: key(job) };
+        news.push(News::Noted(Event::Found { job: id, placement }, note));
+    }
+
+    /// Jobs that SLURM has forgotten.
+    fn gone(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+        let Some(seen) = &self.seen else { return };
+        let engine = known.engine.state();
+        let missing: Vec<JobId> = engine
+            .unfinished_jobs()
+            .map(|(id, _)| id)
+            .filter(|id| known.directory.slurm(*id).is_some() && seen.job(*id).is_none())
+            .collect();
+        for id in missing {
+            let since = *self.absent.entry(id).or_insert(now);
+            if now < since + GONE {
+                continue;
+            }
+            let state = engine.job(id);
+            let how = Note::Ended { job: id, how: "gone".into() };
+            news.push(News::Noted(Event::Cancelled(id), how));
+            match (state.phase, state.run) {
+                (Phase::Starting(action), _) => news.push(News::Event(Event::Failed { action })),
+                (Phase::Running | Phase::Stopping(_), Some(run)) => {
+                    let done = state.progress.done;
+                    news.push(News::Event(Event::Stopped { job: id, run, done }));
+                }
+                _ => {}
+            }
+            self.absent.remove(&id);
+        }
+    }
+
+    pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<News>) {
+        let Some(seen) = &self.seen else { return };
+        for id in self.site.cluster.node_ids() {
+            let power = known.engine.state().node(id).power;
+            let is = seen.nodes.get(&*self.site.node(id).name).map_or(NodeIs::Lost, node_is);
+            let event = match (is, power) {
+                (NodeIs::Up, NodePower::Booting | NodePower::Down | NodePower::Asleep) => {
+                    Event::NodeUp(id)
+                }
+                (NodeIs::Asleep, NodePower::FallingAsleep | NodePower::Up | NodePower::Down) => {
+                    Event::NodeAsleep(id)
+                }
+                (NodeIs::Lost, power) if power != NodePower::Down => Event::NodeLost(id),
+                _ => continue,
+            };
+            news.push(News::Event(event));
+        }
+    }
+
+    /// What was done, or cannot be.
+    pub(super) fn action_news(&mut self, news: &mut Vec<News>) {
+        use wattline_core::action::ActionKind::{Limit, Sleep, Start, Wake};
+        let mut over = Vec::new();
+        for (id, wanted) in &self.wanted {
+            let event = match (&wanted.action.kind, wanted.step) {
+                (Limit { job, .. }, Step::Done) => Event::Limited { job: *job, action: *id },
+                // A start has failed when the job is held again.
+                (Start { .. }, _) => continue,
+                (Limit { .. } | Wake { .. } | Sleep { .. }, Step::Failed) => {
+                    Event::Failed { action: *id }
+                }
+                _ => continue,
+            };
+            over.push(*id);
+            news.push(News::Event(event));
+        }
+        for id in over {
+            self.wanted.remove(&id);
+        }
+    }
+
+    /// A correction is made at most so often.
+    fn may_correct(&mut self, now: Timestamp, number: u32) -> bool {
+        let last = self.corrected.get(&number).copied();
+        let may = last.is_none_or(|last| now >= last + AGAIN);
+        if may {
+            self.corrected.insert(number, now);
+        }
+        may && self.controls()
+    }
+
+    fn correct(&mut self, program: &str, args: &[&str]) {
+        if let Err(error) = self.commands.run(program, args) {
+            self.complain(error.to_string());
+        }
+    }
+}
+
+/// The lowest so many bits of a mask.
+fn lowest(mask: u64, count: u32) -> Option<u64> {
+    let bits = (0..64).filter(|bit| mask >> bit & 1 == 1).take(count as usize);
+    let taken = bits.fold(0, |taken, bit| taken | 1 << bit);
+    (u64::count_ones(taken) == count).then_some(taken)
+}

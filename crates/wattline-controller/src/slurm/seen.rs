@@ -1,0 +1,120 @@
+//! What SLURM shows at one time.
+
+use super::command::{CommandError, Commands};
+use super::read::{self, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
+use crate::directory::{Directory, SlurmKey};
+use std::collections::BTreeMap;
+use thiserror::Error;
+use wattline_core::ids::JobId;
+
+/// Why it is not known what SLURM does.
+#[derive(Debug, Error)]
+pub enum SeenError {
+    /// It was not asked.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// Its answer is none.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// All jobs and nodes.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) jobs: Vec<SlurmJob>,
+    pub(super) nodes: BTreeMap<String, SlurmNode>,
+    /// Jobs that are known.
+    known: BTreeMap<JobId, usize>,
+}
+
+impl Seen {
+    /// Asks SLURM.
+    pub(super) fn look(commands: &Commands) -> Result<Self, SeenError> {
+        let jobs = commands.run("squeue", &["--json", "--states=all"])?;
+        let jobs = read::jobs(&jobs)?;
+        let nodes = match read::nodes(&commands.run("sinfo", &["--json"])?) {
+            Ok(nodes) => nodes,
+            // Newer releases show groups of nodes there, and older ones know only the first.
+            Err(error) => commands
+                .run("scontrol", &["show", "nodes", "--json"])
+                .ok()
+                .and_then(|text| read::nodes(&text).ok())
+                .ok_or(error)?,
+        };
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        Ok(Self { jobs, nodes, known: BTreeMap::new() })
+    }
+
+    /// Finds the jobs that are known.
+    pub(super) fn recognise(&mut self, directory: &Directory) {
+        let numbered = self.jobs.iter().enumerate();
+        self.known =
+            numbered.filter_map(|(at, job)| Some((directory.find(&key(job))?, at))).collect();
+    }
+
+    /// A job that is known.
+    pub(super) fn job(&self, id: JobId) -> Option<&SlurmJob> {
+        self.jobs.get(*self.known.get(&id)?)
+    }
+
+    /// Whether a job is one that is known.
+    pub(super) fn known(&self) -> impl Iterator<Item = (JobId, &SlurmJob)> {
+        self.known.iter().filter_map(|(id, at)| Some((*id, self.jobs.get(*at)?)))
+    }
+
+    /// Jobs that nobody has told of yet.
+    pub(super) fn strangers<'a>(
+        &'a self,
+        directory: &'a Directory,
+    ) -> impl Iterator<Item = &'a SlurmJob> {
+        self.jobs.iter().filter(|job| directory.find(&key(job)).is_none())
+    }
+}
+
+/// What a job is called now.
+pub(super) fn key(job: &SlurmJob) -> SlurmKey {
+    SlurmKey {
+        id: job.key.id,
+        submitted: job.key.submit.micros().div_euclid(1_000_000),
+        restarts: job.key.restarts,
+    }
+}
+
+/// What a node is, for Wattline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeIs {
+    Up,
+    Asleep,
+    /// On its way to sleep or up.
+    Moving,
+    /// Not to be used.
+    Lost,
+    /// Not to be taken for anything new.
+    Unsure,
+}
+
+pub(super) fn node_is(node: &SlurmNode) -> NodeIs {
+    use NodeFlag::{
+        Drain, Fail, InvalidRegistration, Maintenance, PowerDown, PowerDrain, PowerUp,
+        PoweringDown, PoweringUp, RebootIssued, RebootRequested,
+    };
+    let any = |flags: &[NodeFlag]| flags.iter().any(|flag| node.is(flag));
+    if node.is_asleep() {
+        return NodeIs::Asleep;
+    }
+    if any(&[PowerDown, PoweringDown, PowerDrain, PowerUp, PoweringUp]) {
+        // A node that was asleep and did not come up is down.
+        return if node.base == NodeBase::Down { NodeIs::Lost } else { NodeIs::Moving };
+    }
+    if node.is_usable() {
+        return NodeIs::Up;
+    }
+    let leaving = any(&[Drain, Fail, Maintenance, RebootRequested, RebootIssued]);
+    match node.base {
+        NodeBase::Down | NodeBase::Error | NodeBase::Future => NodeIs::Lost,
+        _ if any(&[InvalidRegistration]) => NodeIs::Lost,
+        // Jobs on a node that is drained go on.
+        _ if leaving && node.alloc_cpus == 0 => NodeIs::Lost,
+        _ => NodeIs::Unsure,
+    }
+}

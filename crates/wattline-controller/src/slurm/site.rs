@@ -1,0 +1,97 @@
+//! A cluster under SLURM: what an administrator says about it, and its nodes by name.
+
+use super::actuator::{Actuator, Files};
+use super::config::Config;
+use super::seen::Seen;
+use std::path::PathBuf;
+use std::sync::Arc;
+use thiserror::Error;
+use wattline_core::cluster::{Cluster, Node};
+use wattline_core::ids::NodeId;
+
+/// What does not fit between a site's file and SLURM.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SiteError {
+    /// SLURM has no such node.
+    #[error("nodes: SLURM has no node {0}; see `sinfo -N`")]
+    NoNode(String),
+    /// It has other GPUs.
+    #[error("nodes: {node} has {says} GPUs here and {has} in SLURM (Gres)")]
+    Gpus {
+        /// Which node.
+        node: String,
+        /// What the file says.
+        says: u32,
+        /// What SLURM says.
+        has: u32,
+    },
+    /// A partition that does not have all nodes.
+    #[error(
+        "slurm.partitions: {partition} does not have node {node}; a partition that is looked after must have all nodes of the file"
+    )]
+    Partition {
+        /// Which.
+        partition: String,
+        /// Which node is missing.
+        node: String,
+    },
+}
+
+/// The cluster as the engine knows it, and how to reach it.
+pub struct Site {
+    pub(super) config: Config,
+    pub(super) cluster: Arc<Cluster>,
+    /// Node by node; none where limits cannot be set.
+    actuators: Vec<Option<Box<dyn Actuator>>>,
+}
+
+impl Site {
+    /// A site. `limits`: node by node, the folder of its limits if it has one.
+    #[must_use]
+    pub fn new(config: Config, cluster: Arc<Cluster>, limits: &[Option<PathBuf>]) -> Self {
+        let actuator = |folder: &Option<PathBuf>| {
+            folder.clone().map(|folder| Box::new(Files(folder)) as Box<dyn Actuator>)
+        };
+        Self { config, cluster, actuators: limits.iter().map(actuator).collect() }
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> &Node {
+        self.cluster.node(id)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<NodeId> {
+        self.cluster.node_ids().find(|id| &*self.node(*id).name == name)
+    }
+
+    pub(super) fn actuator(&self, id: NodeId) -> Option<&dyn Actuator> {
+        self.actuators.get(id.index())?.as_deref()
+    }
+
+    pub(super) fn looks_after(&self, partition: &str) -> bool {
+        // A job may name several, of which SLURM takes one.
+        partition.split(',').any(|one| self.config.partitions.iter().any(|mine| mine == one))
+    }
+
+    /// Whether SLURM has what the file says.
+    pub(super) fn check(&self, seen: &Seen) -> Vec<SiteError> {
+        let mut wrong = Vec::new();
+        for node in self.cluster.nodes() {
+            let name = node.name.to_string();
+            let Some(slurm) = seen.nodes.get(&name) else {
+                wrong.push(SiteError::NoNode(name));
+                continue;
+            };
+            if slurm.gpus.count != u32::from(node.gpus) {
+                let (says, has) = (node.gpus.into(), slurm.gpus.count);
+                wrong.push(SiteError::Gpus { node: name.clone(), says, has });
+            }
+            for partition in &self.config.partitions {
+                if !slurm.partitions.contains(partition) {
+                    let (partition, node) = (partition.clone(), name.clone());
+                    wrong.push(SiteError::Partition { partition, node });
+                }
+            }
+        }
+        wrong
+    }
+}

@@ -1,0 +1,190 @@
+//! Jobs that came in by `sbatch`.
+
+use super::Slurm;
+use super::command::printable;
+use super::metadata::{self, Asked, Range, Told, When};
+use super::read::SlurmJob;
+use super::seen::key;
+use crate::backend::{Known, News};
+use crate::directory::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
+use jiff::tz::{Offset, TimeZone};
+use std::sync::Arc;
+use wattline_core::Timestamp;
+use wattline_core::cluster::Shape;
+use wattline_core::ids::{UserId, WorkloadId};
+use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
+
+/// What is said of a job's name at most.
+const LONGEST_NAME: usize = 128;
+/// Jobs of which only the run time at the size they ask for is known: their work is in seconds.
+pub const SECONDS: &str = "seconds";
+
+impl Slurm {
+    /// Jobs that nobody has told of yet. Those of other partitions count while they run: they hold
+    /// GPUs.
+    pub(super) fn submissions(&mut self, known: Known<'_>, news: &mut Vec<News>) {
+        let Some(seen) = self.seen.take() else { return };
+        for job in seen.strangers(known.directory) {
+            if job.state.is_over() {
+                continue;
+            }
+            let mine = self.site.looks_after(&job.partition);
+            let here = job.nodes.iter().any(|node| self.site.find(node).is_some());
+            let counts = if mine { true } else { here && job.state.holds_gpus() };
+            if !counts || job.gpus_asked() == 0 {
+                continue;
+            }
+            match self.submission(job, mine) {
+                Ok(submission) => news.push(News::Submission(Box::new(submission))),
+                Err(why) => {
+                    if self.refused.insert(job.key.id) {
+                        self.complaints.push(format!("job {} waits: {why}", job.key.id));
+                    }
+                }
+            }
+        }
+        self.seen = Some(seen);
+    }
+
+    /// What a job asks for. One that cannot be placed is left alone.
+    fn submission(&mut self, job: &SlurmJob, mine: bool) -> Result<Submission, &'static str> {
+        let waits = job.state.waits();
+        if waits && job.array_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
+            return Err("arrays are not placed yet; submit its tasks as jobs of their own");
+        }
+        if job.het_job_id.is_some_and(|id| id != 0) {
+            return Err("heterogeneous jobs are not placed yet");
+        }
+        let told = self.told(job);
+        for complaint in &told.complaints {
+            self.complain(format!("job {}: {complaint}", job.key.id));
+        }
+        let asked = told.asked;
+        let controlled = mine && self.controls();
+        let defaults = &self.site.config.defaults;
+        let requested = job.gpus_asked();
+        let nodes = job.node_count.unwrap_or(1).max(1);
+        let request = Request {
+            nodes,
+            tasks: job.tasks.unwrap_or(nodes).max(1),
+            cpus: job.cpus.unwrap_or(1).max(1),
+            gpus_per_node: requested.div_ceil(nodes),
+        };
+        let checkpoint =
+            asked.checkpoint.map_or(defaults.checkpoint, |checkpoint| match checkpoint {
+                metadata::Checkpoint::Usr1 => Checkpoint::Usr1,
+                metadata::Checkpoint::Term => Checkpoint::Term,
+                metadata::Checkpoint::None => Checkpoint::None,
+            });
+        let gpus = bounds(asked.gpus, requested);
+        let preemptible = mine && job.requeue && checkpoint != Checkpoint::None;
+        let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
+        let submit = Timestamp::from_seconds(job.key.submit.seconds());
+        let limit = job.time_limit.unwrap_or(defaults.time_limit);
+        let (workload, work) = match asked.work {
+            Some(work) => (self.workload(job, &asked), work),
+            None => (SECONDS.to_owned(), Work(limit.get())),
+        };
+        let name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
+        let weight = asked.weight.unwrap_or(defaults.weight);
+        let from_limit = defaults.deadline.map(|times| submit + limit * times);
+        let mut shaped = Job {
+            name: name.into(),
+            user: UserId(job.user_id),
+            workload: WorkloadId(0),
+            work,
+            submit,
+            deadline: asked.deadline.or(from_limit).map(|deadline| deadline.max(submit)),
+            weight: if weight > defaults.max_weight { defaults.max_weight } else { weight },
+            elasticity,
+            gpus: if elasticity == Elasticity::Rigid { Bounds::exactly(requested) } else { gpus },
+            batch: bounds(asked.batch, defaults.batch),
+            restart: RestartCost {
+                save: asked.save.unwrap_or(defaults.save),
+                load: asked.load.unwrap_or(defaults.load),
+            },
+            preemptible,
+            shapes: None,
+        };
+        shaped.batch = Bounds::exactly(shaped.batch.requested);
+        if waits {
+            let shapes = self.even_shapes(&shaped);
+            if shapes.is_empty() {
+                return Err("it asks for GPUs that cannot be had evenly on these nodes");
+            }
+            shaped.shapes = Some(shapes);
+        }
+        shaped.validate().map_err(|_| "what it asks for makes no sense")?;
+        let user = job.user_name.as_deref().map(printable).unwrap_or_default();
+        let slurm = SlurmOrigin {
+            key: key(job),
+            partition: printable(&job.partition).into(),
+            asked: request,
+            checkpoint,
+            controlled,
+        };
+        let origin = Some(Origin { user: user.into(), slurm: Some(slurm) });
+        let hold = waits && asked.hold.unwrap_or(false);
+        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold })
+    }
+
+    /// Jobs of the same name of the same user are taken for the same workload unless he says
+    /// otherwise.
+    fn workload(&self, job: &SlurmJob, asked: &Asked) -> String {
+        asked.workload.clone().unwrap_or_else(|| {
+            let name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
+            format!("{}/{name}", job.user_id)
+        })
+    }
+
+    /// What the user says: what the gate kept of it, where there is one.
+    fn told(&self, job: &SlurmJob) -> Told {
+        self.told_by_gate(job).unwrap_or_else(|| {
+            let comment = job.comment.as_deref().unwrap_or("");
+            metadata::comment(comment, When { submit: job.key.submit, zone: &self.zone() })
+        })
+    }
+
+    /// What the gate kept of what the user says; none if the job did not come through it.
+    pub(super) fn told_by_gate(&self, job: &SlurmJob) -> Option<Told> {
+        let when = When { submit: job.key.submit, zone: &self.zone() };
+        metadata::admin_comment(job.admin_comment.as_deref()?, when)
+    }
+
+    fn zone(&self) -> TimeZone {
+        let offset = self.site.config.defaults.utc_offset.seconds();
+        TimeZone::fixed(Offset::from_seconds(offset as i32).unwrap_or(Offset::UTC))
+    }
+
+    /// The shapes that SLURM can give: as many GPUs on each node.
+    fn even_shapes(&self, job: &Job) -> Arc<[Shape]> {
+        let cluster = &self.site.cluster;
+        let even = |shape: &Shape| {
+            let size = cluster.largest_node(shape.gpu_type);
+            shape.gpus <= size || shape.gpus.is_multiple_of(size)
+        };
+        cluster.menu(job).iter().copied().filter(even).collect()
+    }
+}
+
+fn bounds(range: Option<Range>, default: u32) -> Bounds {
+    let default = default.max(1);
+    let Some(Range { min, max, requested }) = range else { return Bounds::exactly(default) };
+    let (min, max) = (min.max(1), max.max(min).max(1));
+    Bounds { min, max, requested: requested.unwrap_or(default).clamp(min, max) }
+}
+
+/// A batch cannot be changed from here: that is for the job to do.
+fn elasticity(asked: &Asked, default: Elasticity, preemptible: bool) -> Elasticity {
+    let ranges = asked.gpus.is_some_and(|range| range.min < range.max);
+    let wish = asked.elasticity.unwrap_or(match (ranges, preemptible) {
+        (true, true) => Elasticity::Malleable,
+        (true, false) => Elasticity::Moldable,
+        (false, _) => default,
+    });
+    match wish {
+        Elasticity::Adaptive | Elasticity::Malleable if preemptible => Elasticity::Malleable,
+        Elasticity::Adaptive | Elasticity::Malleable => Elasticity::Moldable,
+        other => other,
+    }
+}
