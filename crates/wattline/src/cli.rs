@@ -23,8 +23,30 @@ pub(crate) enum Command {
     Plan(commands::plan::Args),
     /// Turn one knob (load, budget, price, restart cost, an option) and see what each policy costs
     Sweep(Box<commands::sweep::Args>),
-    /// Run live on an emulated cluster, with a journal that survives anything
+    /// Run live, on an emulated cluster or over SLURM, with a journal that survives anything
     Serve(Box<commands::serve::Args>),
+    /// Run what a journal recorded once more, under any policy, and compare it with what happened
+    Replay(Box<commands::replay::Args>),
+    /// Submit a job to a controller
+    Submit(Box<commands::submit::Args>),
+    /// Ask a controller what a job would get if it were submitted
+    Whatif(Box<commands::submit::WhatIfArgs>),
+    /// List a controller's jobs: when they start and end, what they cost, why they wait
+    Queue(commands::queue::Args),
+    /// List a controller's nodes
+    Nodes(commands::nodes::Args),
+    /// Show, take back, hold, release or change a job
+    #[command(subcommand)]
+    Job(commands::job::Command),
+    /// Say why a job is planned as it is, and what else it could be
+    Explain(commands::explain::Args),
+    /// Show or set the power budget
+    #[command(subcommand)]
+    Budget(commands::budget::Command),
+    /// Give jobs, nodes and power limits back to SLURM as they were
+    Release(commands::release::Args),
+    /// Check SLURM, the gate, rights, folders and clocks, and say how to fix what is wrong
+    Doctor(commands::doctor::Args),
     /// Look at, convert and generate traces
     #[command(subcommand)]
     Trace(commands::trace::Command),

@@ -4,10 +4,13 @@
 //! standard error; the exit code is 0, 2 for a wrong call or bad input, 1 for what failed.
 
 mod cli;
+mod client;
 mod commands;
 mod failure;
 mod output;
 mod progress;
+mod site;
+mod socket;
 mod source;
 
 use clap::Parser;

@@ -29,14 +29,24 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A table with the first column to the left and the others to the right.
-pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+/// A table of words.
+pub(crate) fn left_table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    filled(header, rows).to_string()
+}
+
+fn filled(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header.iter().copied());
     for row in rows {
         table.add_row(row);
     }
+    table
+}
+
+/// A table with the first column to the left and the others to the right.
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = filled(header, rows);
     for (at, column) in table.column_iter_mut().enumerate() {
         if at > 0 {
             column.set_cell_alignment(CellAlignment::Right);
@@ -60,9 +70,15 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Text from outside (job names), made harmless for a terminal.
+/// Text from outside (job names), made harmless for a terminal: no control characters, and none
+/// that hide or turn text around.
 pub(crate) fn harmless(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     text.chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .flat_map(
+            |c| {
+                if c.is_control() || turns(c) { c.escape_default().collect() } else { vec![c] }
+            },
+        )
         .collect()
 }

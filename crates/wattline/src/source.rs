@@ -99,6 +99,9 @@ struct From {
     /// A trace of a real cluster
     #[arg(long, value_name = "FILE", requires = "format")]
     trace: Option<PathBuf>,
+    /// A site's file: a cluster under SLURM, for `wattline serve`
+    #[arg(long, value_name = "FILE")]
+    site: Option<PathBuf>,
 }
 
 /// What a study varies about a source before anything is read or generated.
@@ -122,6 +125,11 @@ impl Source {
             return Some("an ANDREAS instance says when its jobs arrive and on which nodes");
         }
         self.gpus.is_some().then_some("--gpus sets the size of the cluster")
+    }
+
+    /// The site's file, if it is a site.
+    pub(crate) fn site(&self) -> Option<&std::path::Path> {
+        self.from.site.as_deref()
     }
 
     /// Whether jobs come from a generator, so that another seed gives other jobs.
@@ -173,6 +181,12 @@ impl Source {
     }
 
     fn read(&self, seed: Option<u64>, load: Option<f64>) -> Result<Instance> {
+        if let Some(path) = &self.from.site {
+            return Err(Failure::input(anyhow!(
+                "--site {}: a site has no jobs to simulate; `wattline serve` runs it",
+                path.display()
+            )));
+        }
         if let Some(folder) = &self.from.andreas {
             return wattline_sim::andreas::read(folder).map_err(Failure::input);
         }

@@ -5,6 +5,7 @@ mod gap;
 mod plan;
 mod predict;
 mod results;
+mod serve;
 
 use super::compare::{self, How};
 use crate::failure::Result;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Andreas(andreas::Args),
     /// How long a policy takes to plan, on a made-up view of any size
     Plan(plan::Args),
+    /// A controller with 10,000 jobs waiting for 1,000 nodes: control cycle, API latency, memory
+    Serve(serve::Args),
     /// Run the commands of a list and write a page with what they print
     Results(results::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
@@ -75,6 +78,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Andreas(args) => andreas::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Results(args) => results::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Gap(args) => gap::run(args),
     }

@@ -2,8 +2,9 @@
 
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::site;
 use crate::source::{SCENARIOS, read_scenario};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -46,7 +47,11 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             output::text(&text)
         }
         Command::Check { scenario, json } => {
+            let path = scenario;
             let (scenario, file) = read_scenario(scenario)?;
+            if scenario.slurm.is_some() && scenario.jobs.count == 0 {
+                return check_site(path, *json);
+            }
             let instance = scenario.instance(&file, None).map_err(Failure::input)?;
             if *json {
                 return output::json(&serde_json::json!({
@@ -85,4 +90,25 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             output::text(&output::table(&["scenario", "what it shows"], rows))
         }
     }
+}
+
+/// A site has machines and no work.
+fn check_site(path: &Path, json: bool) -> Result<()> {
+    let live = site::read(path)?;
+    let cluster = &live.parts.cluster;
+    let (nodes, gpus) = (cluster.nodes().len(), cluster.total_gpus());
+    if json {
+        return output::json(&serde_json::json!({
+            "schema": "wattline.check/1",
+            "file": live.file,
+            "nodes": nodes,
+            "gpus": gpus,
+            "partitions": live.config.partitions,
+            "mode": live.config.mode,
+        }));
+    }
+    output::text(&format!(
+        "{}: good, as far as it goes: {nodes} nodes, {gpus} GPUs. `wattline doctor --site {}` asks SLURM",
+        live.file, live.file
+    ))
 }

@@ -1,19 +1,26 @@
-//! `wattline serve`: the engine live, over an emulated cluster.
+//! `wattline serve`: the controller live, over an emulated cluster, with its API.
 
 use crate::failure::{Failure, Result};
-use crate::output;
 use crate::source::Source;
+use crate::{output, site, socket};
 use anyhow::Context;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-use wattline_controller::store::Store;
-use wattline_controller::{Controller, ControllerError, Emulated};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wattline_controller::daemon::{
+    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Since, Workloads,
+};
+use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
+use wattline_controller::store::{Keep, Store};
+use wattline_controller::{Backend, Beginning, Controller, ControllerError, Desk, Emulated};
 use wattline_core::Timestamp;
+use wattline_core::ids::JobId;
+use wattline_core::job::Job;
 use wattline_core::power::NodePower;
-use wattline_core::units::Seconds;
+use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 use wattline_sim::begin::begin;
 use wattline_sim::instance::Instance;
 
@@ -27,18 +34,56 @@ pub(crate) struct Args {
     /// Where all that happens is written down. If the file is there, it goes on where it ended
     #[arg(long, value_name = "FILE", default_value = "wattline.journal")]
     journal: PathBuf,
+    /// Throw journal entries away that no restart needs and that are older than this, for example
+    /// "30 d" [default: keep all]
+    #[arg(long, value_name = "TIME")]
+    keep_journal: Option<Seconds>,
     /// Seconds of the emulated cluster in a second
     #[arg(long, value_name = "X", default_value_t = 600.0)]
     speed: f64,
+    /// Go on when all jobs of the scenario are done, and wait for others
+    #[arg(long)]
+    stay: bool,
     /// Print JSON, one object a line (schema wattline.serve/1)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    api: ApiArgs,
 }
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "API")]
+struct ApiArgs {
+    /// The Unix socket to answer at [default: $XDG_RUNTIME_DIR/wattline.sock, or
+    /// /run/wattline/wattline.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Answer at this address too, to those who have a token
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "tokens")]
+    listen: Option<SocketAddr>,
+    /// The tokens: lines of a user, a role (admin, user or read-only) and the SHA-256 of the token
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tokens: Option<PathBuf>,
+    /// Users who may do everything, beside root and whoever runs this
+    #[arg(long, value_name = "USER,...", value_delimiter = ',')]
+    admin: Vec<String>,
+    /// Members of this group may do everything too
+    #[arg(long, value_name = "GROUP")]
+    admin_group: Option<String>,
+    /// The highest weight that users may give a job; USER=WEIGHT for one of them [default: any]
+    #[arg(long, value_name = "[USER=]WEIGHT")]
+    max_weight: Vec<String>,
+    /// Where changes and refusals are written down [default: the journal's name with .audit]
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+}
+
+/// What a journal is about.
+pub(crate) const POLICY: &str = "policy";
+pub(crate) const INSTANCE: &str = "cluster or its jobs";
 
 /// How often it says how things are.
 const SAY_EVERY: Duration = Duration::from_secs(1);
-/// Nobody waits longer than this for a turn.
-const LONGEST_NAP: Duration = Duration::from_millis(100);
 
 /// How things are.
 #[derive(Serialize)]
@@ -65,52 +110,263 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let error = anyhow::anyhow!("--speed: {} is not between 0 and 1,000,000", args.speed);
         return Err(Failure::input(error));
     }
+    match args.source.site() {
+        Some(path) => on_slurm(args, path),
+        None => emulated(args),
+    }
+}
+
+/// Over an emulated cluster, as fast as is asked for.
+fn emulated(args: &Args) -> Result<()> {
     let instance = args.source.instance()?;
     for note in &instance.notes {
         output::note(note);
     }
-    let mut controller = open(args, &instance)?;
-    if !controller.store().is_empty() {
-        let (entries, jobs) = (controller.store().len(), controller.engine().state().job_count());
+    let controller = open(args, &instance)?;
+    // Jobs that people submit have an origin, the scenario's have none.
+    let ids = (0..controller.engine().state().job_count() as u32).map(JobId);
+    let arrived = ids.filter(|id| controller.directory().origin(*id).is_none()).count();
+    let pace = Pace::new(controller.now(), args.speed);
+    let (cluster, physics) = (Arc::clone(&instance.cluster), Arc::clone(&instance.physics));
+    let stage = Stage {
+        controller,
+        pace,
+        workloads: Box::new(Emulation { cluster, physics }),
+        start: instance.start,
+        jobs: Some(instance.jobs.len()),
+        stay: args.stay,
+    };
+    drive(args, stage, Arrivals { jobs: &instance.jobs, next: arrived })
+}
+
+/// Over SLURM, by the clock.
+fn on_slurm(args: &Args, path: &Path) -> Result<()> {
+    let live = site::read(path)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_seconds(since.as_secs_f64());
+    let (begin, slurm) = live.begin(&args.policy)?;
+    live.check(&slurm)?;
+    let about = [(POLICY, args.policy.as_str()), (INSTANCE, &live.identity())];
+    let store = Store::open(&args.journal, &about).map_err(Failure::input)?;
+    let controller = Controller::open(begin, store, slurm);
+    let controller =
+        controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)?;
+    let now = now.max(controller.now());
+    if *controller.engine().prices() != live.parts.prices {
+        let prices = live.parts.prices.clone();
+        let told = controller.desk().set_prices(now, prices);
+        told.map_err(|error| Failure::Failed(error.into()))?;
+    }
+    let stage = Stage {
+        pace: Pace::new(now, 1.0),
+        controller,
+        workloads: Box::new(BySbatch),
+        start: now,
+        jobs: None,
+        stay: true,
+    };
+    drive(args, stage, ())
+}
+
+/// What is driven.
+struct Stage<B> {
+    controller: Controller<B>,
+    pace: Pace,
+    workloads: Box<dyn Workloads>,
+    /// Times are told since then.
+    start: Timestamp,
+    /// How many jobs will come, if that is known.
+    jobs: Option<usize>,
+    stay: bool,
+}
+
+fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) -> Result<()> {
+    let Stage { controller, pace, workloads, start, jobs, stay } = stage;
+    let access = access(&args.api)?;
+    for (number, why) in &controller.opened().refused {
+        output::note(&format!("warning: the snapshot after entry {number} was not used: {why}"));
+    }
+    let entries = controller.desk().journal(Store::len);
+    if entries > 0 {
         output::note(&format!(
-            "{}: goes on after {entries} entries, with {jobs} jobs submitted so far",
-            args.journal.display()
+            "{}: goes on after {entries} entries, with {} jobs submitted so far",
+            args.journal.display(),
+            controller.engine().state().job_count()
         ));
     }
-    let (first, began) = (controller.now(), Instant::now());
+    let policy = policy_again(&args.policy)?;
+    let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
+    drive.keep(Keep { younger_than: args.keep_journal });
+    let daemon = drive.daemon();
+    let serving = listen(args, workloads, access, &daemon)?;
     let mut said: Option<Instant> = None;
-    loop {
-        let now = first + Seconds::new(began.elapsed().as_secs_f64() * args.speed);
-        let arrived = controller.engine().state().job_count();
-        for job in instance.jobs[arrived..].iter().take_while(|job| job.submit <= now) {
-            controller.submit(now, Arc::clone(job)).map_err(failed)?;
-        }
-        controller.turn(now).map_err(failed)?;
-        let state = controller.engine().state();
-        let done = state.job_count() == instance.jobs.len() && state.unfinished() == 0;
-        if done || said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            say(&status(&controller, &instance), args.json)?;
+    let mut broken = None;
+    let waker = daemon.waker();
+    let mut told = 0;
+    let driven = drive.run(feed, |picture| {
+        told = say_what_is_wrong(&daemon, told);
+        if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             said = Some(Instant::now());
+            if let Err(error) = say(&status(picture, &daemon, start, jobs), args.json) {
+                broken.get_or_insert(error);
+                waker.stop();
+            }
         }
-        if done {
-            return Ok(());
-        }
-        thread::sleep(nap(&controller, &instance, now, args.speed));
+    });
+    drop(serving);
+    if let Some(error) = broken {
+        return Err(error);
     }
+    driven.map_err(|error| Failure::Failed(error.into()))?;
+    say(&status(&daemon.picture(), &daemon, start, jobs), args.json)
+}
+
+/// What an administrator should hear of, from this event on. Says where the next begin.
+fn say_what_is_wrong(daemon: &Daemon, from: u64) -> u64 {
+    let chronicle = daemon.chronicle();
+    let told = chronicle.since(Since::Event(chronicle.life(), from));
+    for event in &told.events {
+        if matches!(event.kind.as_str(), "alert" | "trouble") {
+            output::note(&format!("{}: {}", event.kind, output::harmless(&event.text)));
+        }
+    }
+    told.events.last().map_or(from, |event| event.number)
+}
+
+/// A fresh policy of the kind that plans, as often as one is needed.
+pub(crate) fn policy_again(name: &str) -> Result<Fresh> {
+    wattline_policies::policy(name).map_err(Failure::input)?;
+    let name = name.to_owned();
+    Ok(Box::new(move || {
+        wattline_policies::policy(&name).unwrap_or_else(|_| unreachable!("it was made before"))
+    }))
+}
+
+/// The scenario's jobs, as time passes.
+struct Arrivals<'a> {
+    jobs: &'a [Arc<Job>],
+    next: usize,
+}
+
+impl Feed for Arrivals<'_> {
+    fn submit(&mut self, desk: &Desk, now: Timestamp) -> std::result::Result<(), ControllerError> {
+        while let Some(job) = self.jobs.get(self.next).filter(|job| job.submit <= now) {
+            desk.submit_job(now, Arc::clone(job))?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        self.jobs.get(self.next).map(|job| job.submit)
+    }
+}
+
+fn access(args: &ApiArgs) -> Result<Access> {
+    let mut access = Access {
+        admins: args.admin.clone(),
+        admin_group: args.admin_group.clone(),
+        ..Access::default()
+    };
+    for text in &args.max_weight {
+        let (user, weight) = match text.split_once('=') {
+            Some((user, weight)) => (Some(user), weight),
+            None => (None, text.as_str()),
+        };
+        let weight: EurosPerSecond = weight
+            .parse()
+            .map_err(|error| Failure::input(anyhow::anyhow!("--max-weight: {error}")))?;
+        match user {
+            Some(user) => drop(access.max_weights.insert(user.to_owned(), weight)),
+            None => access.max_weight = Some(weight),
+        }
+    }
+    if let Some(file) = &args.tokens {
+        access.tokens = Tokens::read(file).map_err(Failure::input)?;
+    }
+    Ok(access)
+}
+
+/// What is served; ends, and leaves no socket behind, when it is dropped.
+struct Serving {
+    _listening: Listening,
+    socket: Option<PathBuf>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            // Whoever comes next takes a socket over that was left behind.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn listen(
+    args: &Args,
+    workloads: Box<dyn Workloads>,
+    access: Access,
+    daemon: &Daemon,
+) -> Result<Serving> {
+    let audit = args.api.audit.clone().unwrap_or_else(|| {
+        let mut name = args.journal.clone().into_os_string();
+        name.push(".audit");
+        name.into()
+    });
+    let audit = Audit::open(&audit).map_err(Failure::input)?;
+    let api = Api::new(daemon.clone(), workloads, access, audit, Limits::default());
+    let path = args.api.socket.clone().unwrap_or_else(socket::usual);
+    let mut sockets = Sockets::default();
+    match take(&path, args.api.socket.is_none()) {
+        Ok(listener) => sockets.unix = Some(listener),
+        // Whoever only wants to see the scenario run needs no socket.
+        Err(error) if args.api.socket.is_none() && !args.stay => {
+            output::note(&format!("no API: {error:#}"));
+        }
+        Err(error) => return Err(Failure::Input(error)),
+    }
+    if let Some(address) = args.api.listen {
+        let bound = TcpListener::bind(address);
+        let bound = bound.with_context(|| format!("cannot listen at {address}"));
+        sockets.tcp = Some(bound.map_err(Failure::Input)?);
+    }
+    let socket = sockets.unix.is_some().then_some(path);
+    let listening = Listening::start(&api, sockets).map_err(|e| Failure::Failed(e.into()))?;
+    if let Some(path) = &socket {
+        output::note(&format!("answers at the socket {}", path.display()));
+    }
+    if let Some(address) = listening.address {
+        output::note(&format!("answers at http://{address}"));
+        if !address.ip().is_loopback() {
+            output::note("tokens cross the network in clear: put a proxy with TLS before it");
+        }
+    }
+    Ok(Serving { _listening: listening, socket })
+}
+
+fn take(path: &Path, usual: bool) -> anyhow::Result<std::os::unix::net::UnixListener> {
+    // Only the usual place is made; a path that was given is taken as it is.
+    if usual && let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    Ok(claim(path)?)
 }
 
 fn open(args: &Args, instance: &Instance) -> Result<Controller<Emulated>> {
     let (engine, world) = begin(instance, &args.policy, false).map_err(Failure::input)?;
-    let jobs = format!("{} jobs, {:016x}", instance.jobs.len(), fingerprint(instance));
-    let about = [("policy", args.policy.as_str()), ("cluster or its jobs", &jobs)];
+    let jobs = identity(instance);
+    let about = [(POLICY, args.policy.as_str()), (INSTANCE, &jobs)];
     let store = Store::open(&args.journal, &about).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);
-    let controller = Controller::reenact(engine, store, cluster, instance.start);
+    let workloads = instance.physics.names().map(Into::into).collect();
+    let begin = Beginning { engine, workloads, at: instance.start };
+    let controller = Controller::reenact(begin, store, cluster);
     controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)
 }
 
-fn failed(error: ControllerError) -> Failure {
-    Failure::Failed(error.into())
+/// What a journal of an instance says it is about.
+pub(crate) fn identity(instance: &Instance) -> String {
+    format!("{} jobs, {:016x}", instance.jobs.len(), fingerprint(instance))
 }
 
 /// Tells one instance from another (FNV-1a).
@@ -123,40 +379,23 @@ fn fingerprint(instance: &Instance) -> u64 {
     })
 }
 
-/// Until the next thing to do, in the caller's time.
-fn nap(
-    controller: &Controller<Emulated>,
-    instance: &Instance,
-    now: Timestamp,
-    speed: f64,
-) -> Duration {
-    let arrival = instance.jobs.get(controller.engine().state().job_count()).map(|job| job.submit);
-    let next = arrival.into_iter().chain(controller.next_turn()).min();
-    let wait = next.map_or(f64::INFINITY, |next| next.since(now).get() / speed);
-    Duration::from_secs_f64(wait.clamp(0.001, LONGEST_NAP.as_secs_f64()))
-}
-
-fn status(controller: &Controller<Emulated>, instance: &Instance) -> Status {
-    let engine = controller.engine();
-    let state = engine.state();
-    let nodes = |power: NodePower| {
-        state.cluster().node_ids().filter(|id| state.node(*id).power == power).count()
-    };
-    let running = state.held_jobs();
+fn status(picture: &Picture, daemon: &Daemon, start: Timestamp, jobs: Option<usize>) -> Status {
+    let nodes = |power: NodePower| picture.nodes.iter().filter(|node| node.power == power).count();
+    let unfinished = picture.unfinished.len();
     Status {
         schema: "wattline.serve/1",
-        time_s: controller.now().since(instance.start).get(),
-        waiting: state.unfinished() - running,
-        running,
-        finished: state.job_count() - state.unfinished(),
-        jobs: instance.jobs.len(),
-        drawn_w: controller.backend().world().meter().drawn().get(),
-        committed_w: state.held_committed().get(),
-        budget_w: engine.budget_at(controller.now()).map(|budget| budget.get()),
+        time_s: picture.at.since(start).get(),
+        waiting: unfinished - picture.running,
+        running: picture.running,
+        finished: picture.job_count() - unfinished,
+        jobs: jobs.unwrap_or_else(|| picture.job_count()),
+        drawn_w: picture.drawn.map_or(0.0, Watts::get),
+        committed_w: picture.committed.get(),
+        budget_w: picture.budget_now.map(Watts::get),
         nodes_up: nodes(NodePower::Up),
         nodes_asleep: nodes(NodePower::Asleep),
-        plans: engine.stats().plans,
-        journal: controller.store().len(),
+        plans: picture.stats.plans,
+        journal: daemon.desk().journal(Store::len),
     }
 }
 

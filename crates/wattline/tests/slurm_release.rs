@@ -1,0 +1,226 @@
+//! `wattline release` and `wattline doctor` on a real SLURM.
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+#[path = "common/lab.rs"]
+mod lab;
+
+use lab::{LIMIT, Lab, NODES, Spec};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::time::Duration;
+use wattline_controller::slurm::read::{NodeFlag, SlurmJob, State};
+
+/// One lab at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn wattline(command: &str, lab: &Lab, site: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wattline"))
+        .arg(command)
+        .args(args)
+        .arg("--site")
+        .arg(site)
+        .args(["--journal", &lab.path("journal")])
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// What became of one thing.
+fn outcome(report: &Value, kind: &str, name: &str) -> Option<String> {
+    let lines = report["lines"].as_array().unwrap();
+    let line = lines.iter().find(|line| line["kind"] == kind && line["name"] == name)?;
+    line["outcome"].as_str().map(str::to_owned)
+}
+
+fn job(lab: &Lab, number: u32) -> SlurmJob {
+    let jobs = lab.queue().unwrap();
+    jobs.into_iter().find(|job| job.key.id == number).unwrap()
+}
+
+const LONG: Duration = Duration::from_secs(40);
+
+#[test]
+fn everything_goes_back_to_slurm_as_it_was() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(mut lab) = Lab::up("release", &[]) else { return };
+    let site = lab.site("6 kW", "control");
+    lab.control(&site);
+    let spec = Spec {
+        workload: "wa",
+        work: 6_000,
+        gpus: 2,
+        range: "1-4",
+        deadline: 30,
+        weight: 200,
+        after: 0.0,
+    };
+    let moved = lab.submit("moved", &lab.train(&spec));
+    let hold = ["--parsable", "--hold", "--gres=gpu:1", "--wrap", "sleep 600"];
+    let user = lab.as_user("alice", "sbatch", &hold);
+    let user: u32 = String::from_utf8_lossy(&user.stdout).trim().parse().unwrap();
+    lab.until("a run", LONG, || job(&lab, moved).state == State::Running);
+    let down = |lab: &Lab| {
+        let nodes = lab.nodes().unwrap_or_default();
+        let node = nodes
+            .into_iter()
+            .find(|node| node.is(&NodeFlag::PoweringDown) || node.is(&NodeFlag::PoweredDown));
+        node.map(|node| node.name)
+    };
+    lab.until("a node that goes to sleep", LONG, || down(&lab).is_some());
+    let asleep = down(&lab).unwrap();
+
+    let refused = wattline("release", &lab, &site, &["--all"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("systemctl stop wattline"), "{said}");
+
+    lab.kill_controller();
+    // As the controller does it when it moves a job, and it died in between.
+    lab.ran("scontrol", &["requeuehold", &moved.to_string()]);
+    lab.until("a held job", LONG, || {
+        let job = job(&lab, moved);
+        job.held && job.state.waits()
+    });
+    assert!(!job(&lab, moved).required_nodes.is_empty());
+    fs::write(lab.folder.join("pm/n1/limit0"), "250\n").unwrap();
+    lab.until("a lower limit", LONG, || {
+        fs::read_to_string(lab.folder.join("pm/n1/enforced0")).is_ok_and(|t| t.trim() == "250")
+    });
+    // The gate holds one of which no controller has heard.
+    lab.beat();
+    let stranger = lab.submit("stranger", "#!/bin/bash\n#SBATCH --gres=gpu:1\nsleep 600\n");
+    assert!(job(&lab, stranger).held);
+
+    let dry = wattline("release", &lab, &site, &["--all", "--dry-run", "--json"]);
+    let dry = json(&dry);
+    for (kind, name) in
+        [("job", moved.to_string()), ("job", stranger.to_string()), ("node", asleep.clone())]
+    {
+        assert_eq!(outcome(&dry, kind, &name).as_deref(), Some("planned"), "{kind} {name}: {dry}");
+    }
+    assert!(job(&lab, moved).held && job(&lab, stranger).held);
+    assert!(lab.folder.join("run/heartbeat").exists());
+
+    let done = wattline("release", &lab, &site, &["--all", "--json"]);
+    assert!(done.status.success(), "{done:?}");
+    let done = json(&done);
+    assert_eq!(done["failed"], 0);
+    for (kind, name, what) in [
+        ("job", moved.to_string(), "done"),
+        ("job", stranger.to_string(), "done"),
+        ("job", user.to_string(), "kept"),
+        ("node", asleep, "done"),
+        ("limits", "n1".into(), "done"),
+    ] {
+        assert_eq!(outcome(&done, kind, &name).as_deref(), Some(what), "{kind} {name}: {done}");
+    }
+    let now = job(&lab, moved);
+    assert!(!now.held && now.required_nodes.is_empty(), "{now:?}");
+    assert_eq!((now.gpus_per_node.map(|gpus| gpus.count), now.node_count), (Some(2), Some(1)));
+    lab.until("what SLURM starts", LONG, || {
+        [moved, stranger].iter().all(|number| job(&lab, *number).state == State::Running)
+    });
+    assert_eq!(job(&lab, moved).gpus_held, Some(2));
+    assert!(job(&lab, user).held);
+    assert!(!lab.folder.join("run/heartbeat").exists());
+    for node in lab.nodes().unwrap() {
+        assert!(node.is_usable(), "{node:?}");
+        for gpu in 0..4 {
+            let path = lab.folder.join(format!("pm/{}/enforced{gpu}", node.name));
+            let limit: f64 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
+            assert_eq!(limit, LIMIT, "{} {gpu}", node.name);
+        }
+    }
+    let fresh = lab.submit("fresh", "#!/bin/bash\n#SBATCH --gres=gpu:1\nsleep 600\n");
+    assert!(!job(&lab, fresh).held, "the gate is open");
+
+    // A second time there is nothing to do, and nothing is done.
+    let again = wattline("release", &lab, &site, &["--all", "--json"]);
+    assert!(again.status.success(), "{again:?}");
+    let again = json(&again);
+    let lines = again["lines"].as_array().unwrap();
+    assert!(lines.iter().all(|line| line["outcome"] == "kept"), "{again}");
+    assert_eq!(job(&lab, moved).state, State::Running);
+
+    let nobody = wattline("release", &lab, &site, &["--job", "4000000"]);
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+/// What doctor finds wrong.
+fn wrong(lab: &Lab, site: &Path) -> (Vec<String>, Option<i32>) {
+    let output = wattline("doctor", lab, site, &["--json"]);
+    let report = json(&output);
+    let checks = report["checks"].as_array().unwrap().iter();
+    let wrong = checks.filter(|check| check["verdict"] == "wrong").map(|check| {
+        assert!(!check["fix"].as_str().unwrap().is_empty(), "{check}");
+        check["what"].as_str().unwrap().to_owned()
+    });
+    (wrong.collect(), output.status.code())
+}
+
+#[test]
+fn what_is_broken_is_named() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(lab) = Lab::up("doctor", &[]) else { return };
+    let site = lab.site("6 kW", "control");
+    assert_eq!(wrong(&lab, &site), (Vec::new(), Some(0)));
+    assert_eq!(
+        fs::read_dir(lab.folder.join("run"))
+            .unwrap()
+            .filter(|file| {
+                file.as_ref().unwrap().file_name().to_string_lossy().contains("doctor")
+            })
+            .count(),
+        0,
+        "it leaves nothing behind"
+    );
+
+    let one = |what: &str| (vec![what.to_owned()], Some(1));
+    let edited = |path: &Path, from: &str, to: &str| {
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.contains(from), "{from}");
+        fs::write(path, text.replace(from, to)).unwrap();
+        text
+    };
+
+    let text = edited(&site, "gpus = 4", "gpus = 3");
+    let (found, code) = wrong(&lab, &site);
+    assert_eq!((found.len(), code), (NODES as usize, Some(1)), "{found:?}");
+    assert!(found.iter().all(|what| what == "the site's file and SLURM"), "{found:?}");
+    fs::write(&site, &text).unwrap();
+    edited(&site, "poll =", "pole =");
+    assert_eq!(wrong(&lab, &site), one("site's file"));
+    fs::write(&site, &text).unwrap();
+
+    fs::rename(lab.folder.join("progress"), lab.folder.join("elsewhere")).unwrap();
+    assert_eq!(wrong(&lab, &site), one("progress folder"));
+    fs::rename(lab.folder.join("elsewhere"), lab.folder.join("progress")).unwrap();
+
+    let gate = lab.folder.join("etc/job_submit.lua");
+    let text = edited(&gate, "run/heartbeat", "run/elsewhere");
+    assert_eq!(wrong(&lab, &site), one("gate"));
+    fs::write(&gate, text).unwrap();
+
+    let conf = lab.folder.join("etc/slurm.conf");
+    for (from, to, what) in
+        [("RequeueExitHold=86", "", "RequeueExitHold"), ("JobSubmitPlugins=lua", "", "gate")]
+    {
+        let text = edited(&conf, from, to);
+        lab.ran("scontrol", &["reconfigure"]);
+        lab.until("another configuration", LONG, || wrong(&lab, &site) == one(what));
+        fs::write(&conf, text).unwrap();
+        lab.ran("scontrol", &["reconfigure"]);
+        lab.until("the old configuration", LONG, || wrong(&lab, &site).0.is_empty());
+    }
+
+    let pid = fs::read_to_string(lab.folder.join("run/slurmctld.pid")).unwrap();
+    lab.ran("kill", &["-9", pid.trim()]);
+    assert_eq!(wrong(&lab, &site), one("slurmctld"));
+}

@@ -1,0 +1,182 @@
+//! The controller killed, SLURM killed and frozen, nodes lost: no job is lost, none runs twice, and
+//! an answer that does not come is never taken for an empty one.
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+#[path = "common/lab.rs"]
+mod lab;
+
+use lab::{Lab, Spec};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use wattline_controller::slurm::read::State;
+
+const KILLS: u32 = 50;
+/// Two labs at a time would disturb each other on a small machine.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn spec(n: u32) -> Spec {
+    Spec {
+        workload: ["wa", "wb"][(n % 2) as usize],
+        work: 120 + 20 * (n % 5),
+        gpus: 1 + n % 2,
+        range: "1-4",
+        deadline: 30,
+        weight: 200,
+        after: 0.0,
+    }
+}
+
+/// Each job ran to its end once, each time from where it was, and never twice at a time.
+fn each_ran_once(lab: &Lab, numbers: &[u32]) {
+    for number in numbers {
+        let runs = lab.runs(*number);
+        let ends = runs.iter().filter(|(event, _, _)| event == "stop").count();
+        assert_eq!(runs.len(), 2 * ends, "job {number}: {runs:?}\n{}", lab.log());
+        for pair in runs.windows(2) {
+            assert_ne!(pair[0].0, pair[1].0, "job {number}: {runs:?}");
+        }
+    }
+}
+
+/// Waits until all these jobs are completed, as SLURM tells.
+fn completed(lab: &Lab, numbers: &[u32], limit: Duration, mut meanwhile: impl FnMut()) {
+    let mut ended: BTreeMap<u32, State> = BTreeMap::new();
+    lab.until("the jobs' end", limit, || {
+        meanwhile();
+        for job in lab.queue().unwrap_or_default() {
+            if job.state.is_over() {
+                ended.insert(job.key.id, job.state);
+            }
+        }
+        numbers.iter().all(|number| ended.contains_key(number))
+    });
+    assert!(ended.values().all(|state| *state == State::Completed), "{ended:?}");
+}
+
+#[test]
+fn a_controller_that_is_killed_fifty_times_loses_nothing() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut lab) = Lab::up("kills", &[]) else { return };
+    let site = lab.site("4.5 kW", "control");
+    let mut numbers = Vec::new();
+    let began = Instant::now();
+    for kill in 0..KILLS {
+        lab.control(&site);
+        if kill % 4 == 0 {
+            numbers.push(lab.submit(&format!("job{kill}"), &lab.train(&spec(kill))));
+        }
+        // Long enough to do something, and each time something else.
+        let life = 150 + u64::from(kill.wrapping_mul(2_654_435_761) >> 20) % 1_100;
+        std::thread::sleep(Duration::from_millis(life));
+        assert!(lab.is_controlled(), "it ended by itself: {}", lab.log());
+        lab.kill_controller();
+    }
+    println!("{KILLS} kills in {:.0} s, {} jobs", began.elapsed().as_secs_f64(), numbers.len());
+    lab.control(&site);
+    completed(&lab, &numbers, Duration::from_secs(120), || ());
+    each_ran_once(&lab, &numbers);
+    // The controller knows each job once.
+    let queue = lab.ask(&["queue", "--all"]).unwrap();
+    let mut names: Vec<&str> =
+        queue["jobs"].as_array().unwrap().iter().map(|j| j["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!((names.len(), all), (numbers.len(), numbers.len()), "{queue}");
+    let most = lab.samples().iter().map(|(_, watts)| *watts).fold(0.0, f64::max);
+    assert!(most <= 4500.0, "{most} W drawn");
+}
+
+fn signal(name: &str, pid: &str) {
+    let sent = std::process::Command::new("kill").args([name, pid]).status().unwrap();
+    assert!(sent.success(), "kill {name} {pid}");
+}
+
+#[test]
+fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = [("SLURMDTIMEOUT", "8")];
+    let Some(mut lab) = Lab::up("survives", &settings) else { return };
+    let site = lab.site("6 kW", "control");
+    lab.control(&site);
+    let long = |n: u32| Spec { work: 900, deadline: 60, ..spec(n) };
+    let numbers: Vec<u32> =
+        (0..6).map(|n| lab.submit(&format!("job{n}"), &lab.train(&long(n)))).collect();
+    let running = |lab: &Lab| {
+        let jobs = lab.queue().unwrap_or_default();
+        jobs.into_iter().filter(|job| job.state == State::Running).collect::<Vec<_>>()
+    };
+    lab.until("jobs to run", Duration::from_secs(60), || running(&lab).len() >= 3);
+
+    // slurmctld is killed and comes back. What it has not saved by then it forgets, up to 5 s.
+    std::thread::sleep(Duration::from_secs(6));
+    let pid = |lab: &Lab, name: &str| {
+        fs::read_to_string(lab.folder.join("run").join(name)).unwrap().trim().to_owned()
+    };
+    signal("-9", &pid(&lab, "slurmctld.pid"));
+    std::thread::sleep(Duration::from_secs(12));
+    assert!(lab.is_controlled(), "{}", lab.log());
+    let queue = lab.ask(&["queue"]).unwrap();
+    assert_eq!(queue["jobs"].as_array().unwrap().len(), numbers.len(), "{queue}");
+    lab.ran("slurmctld", &[]);
+    lab.until("slurmctld", Duration::from_secs(30), || lab.queue().is_some());
+
+    // It is frozen for half a minute.
+    let ctld = pid(&lab, "slurmctld.pid");
+    signal("-STOP", &ctld);
+    std::thread::sleep(Duration::from_secs(30));
+    let queue = lab.ask(&["queue"]).unwrap();
+    let known = queue["jobs"].as_array().unwrap().len();
+    signal("-CONT", &ctld);
+    assert!(lab.is_controlled(), "{}", lab.log());
+    lab.until("slurmctld", Duration::from_secs(60), || lab.queue().is_some());
+    let over = |lab: &Lab| {
+        let jobs = lab.queue().unwrap();
+        jobs.iter().filter(|job| job.state.is_over()).count()
+    };
+    assert!(known + over(&lab) >= numbers.len(), "{known} jobs known: {queue}");
+
+    // A slurmd is killed and comes back: its jobs go on.
+    let more: Vec<u32> =
+        (6..12).map(|n| lab.submit(&format!("job{n}"), &lab.train(&long(n)))).collect();
+    lab.until("jobs to run", Duration::from_secs(150), || running(&lab).len() >= 2);
+    let node = running(&lab)[0].nodes[0].clone();
+    let bin = lab.path("bin/node");
+    lab.ran(&bin, &["kill", &node]);
+    std::thread::sleep(Duration::from_secs(3));
+    lab.ran(&bin, &["start", &node]);
+
+    // A node is lost: what ran there runs elsewhere.
+    std::thread::sleep(Duration::from_secs(2));
+    let lost = running(&lab).last().unwrap().nodes[0].clone();
+    let victims: Vec<u32> =
+        running(&lab).iter().filter(|job| job.nodes.contains(&lost)).map(|j| j.key.id).collect();
+    lab.ran(&bin, &["kill", &lost]);
+    for victim in &victims {
+        // Its processes are gone with it.
+        let find = format!("SLURM_JOB_ID={victim}");
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let mine = environment.split(|b| *b == 0).any(|word| word == find.as_bytes())
+                && environment
+                    .split(|b| *b == 0)
+                    .any(|w| w == format!("SLURM_CONF={}", lab.conf()).as_bytes());
+            if mine {
+                let _ = std::process::Command::new("kill")
+                    .args(["-9", &entry.file_name().to_string_lossy()])
+                    .status();
+            }
+        }
+    }
+    let all: Vec<u32> = numbers.iter().chain(&more).copied().collect();
+    completed(&lab, &all, Duration::from_secs(240), || ());
+    for victim in &victims {
+        let runs = lab.runs(*victim);
+        assert!(runs.iter().filter(|run| run.0 == "start").count() >= 2, "job {victim}: {runs:?}");
+    }
+    println!("node {lost} was lost with jobs {victims:?}, which ended elsewhere");
+    let survivors: Vec<u32> = all.into_iter().filter(|n| !victims.contains(n)).collect();
+    each_ran_once(&lab, &survivors);
+}
