@@ -8,10 +8,34 @@ export WATTLINE_SHARED ?= $(abspath $(wildcard ../shared))
 
 ONLY ?=
 
-.PHONY: run test results bench lint fmt build setup deny book clean
+.PHONY: run lab compare test results bench lint fmt build setup deny book deb clean
+
+# Where the live demo answers, and how much faster than real time it goes.
+DEMO ?= $(OUT)/demo
+SPEED ?= 120
+
+## Run live on the built-in emulated cluster until Ctrl-C
+run: build
+	@mkdir -p $(DEMO)
+	@rm -f $(DEMO)/journal $(DEMO)/journal-wal $(DEMO)/journal-shm
+	@echo
+	@echo "The API answers at the socket $(DEMO)/wattline.sock. In another terminal, try:"
+	@echo
+	@echo "  export WATTLINE_SOCKET=$(abspath $(DEMO))/wattline.sock"
+	@echo "  $(WATTLINE) queue --watch"
+	@echo "  $(WATTLINE) submit --workload gpt2 --gpus 4 --duration '2 h' --deadline '6 h'"
+	@echo "  $(WATTLINE) explain 0"
+	@echo
+	@echo "Ctrl-C ends it. To compare policies in the simulator instead: make compare"
+	@echo
+	@exec $(WATTLINE) serve --scenario demo --speed $(SPEED) --journal $(DEMO)/journal --socket $(DEMO)/wattline.sock --stay
+
+## A real SLURM on this machine with Wattline in control, and jobs that run (needs root)
+lab: build
+	lab/run.sh
 
 ## Compare policies on the built-in demo and write a report
-run: build
+compare: build
 	$(WATTLINE) compare --scenario demo --policies fifo,edf,priority,tiresias,andreas,powerflow,ones,wattline --out $(OUT)
 	@echo
 	@echo "The report: file://$(abspath $(OUT))/report.html"
@@ -20,6 +44,7 @@ run: build
 test: lint
 	$(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
+	lab/check.sh
 
 build:
 	$(CARGO) build --release --locked --bin wattline
@@ -38,11 +63,13 @@ fmt:
 
 ## Pinned benchmarks: one plan and one event (criterion), then whole simulations
 bench: build
+	@mkdir -p $(OUT)
 	$(CARGO) bench --workspace --locked
 	$(WATTLINE) bench sim --scenario demo
 	$(WATTLINE) bench sim --scenario scale --scaling
 	$(WATTLINE) bench predict
 	$(WATTLINE) bench plan --scaling
+	$(WATTLINE) bench serve --folder $(OUT)
 
 ## The page of results, by the commands it shows; ONLY=andreas,plan writes some sections anew
 results: build
@@ -55,6 +82,13 @@ deny:
 ## The book (needs mdbook)
 book:
 	mdbook build docs
+
+## A Debian package in target/debian (needs cargo-deb: cargo install cargo-deb)
+deb: build
+	rm -rf out/package && mkdir -p out/package/completions
+	$(WATTLINE) man --out out/package/man
+	for shell in bash zsh fish; do $(WATTLINE) completions $$shell >out/package/completions/wattline.$$shell; done
+	$(CARGO) deb -p wattline --no-build --locked
 
 clean:
 	$(CARGO) clean
