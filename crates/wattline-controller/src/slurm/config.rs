@@ -78,9 +78,9 @@ pub struct Defaults {
     pub weight: EurosPerSecond,
     /// The most that a user may say lateness costs; what he says beyond that is cut.
     pub max_weight: EurosPerSecond,
-    /// The deadline, in time limits from the submission; none, if not set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<f64>,
+    /// The deadline, in time limits from the submission. 0: every second counts, so that a job about
+    /// which nothing is said does not wait on an idle cluster until energy is cheap.
+    pub deadline: f64,
     /// What may be changed.
     pub elasticity: Elasticity,
     /// How jobs save what they have done.
@@ -102,7 +102,7 @@ impl Default for Defaults {
         Self {
             weight: EurosPerSecond::new(1.0 / 3600.0),
             max_weight: EurosPerSecond::new(10.0 / 3600.0),
-            deadline: None,
+            deadline: 0.0,
             elasticity: Elasticity::Rigid,
             checkpoint: Checkpoint::None,
             save: Seconds::new(30.0),

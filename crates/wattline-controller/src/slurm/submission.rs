@@ -87,14 +87,14 @@ impl Slurm {
         };
         let name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
         let weight = asked.weight.unwrap_or(defaults.weight);
-        let from_limit = defaults.deadline.map(|times| submit + limit * times);
+        let due = asked.deadline.unwrap_or(submit + limit * defaults.deadline.clamp(0.0, 1e6));
         let mut shaped = Job {
             name: name.into(),
             user: UserId(job.user_id),
             workload: WorkloadId(0),
             work,
             submit,
-            deadline: asked.deadline.or(from_limit).map(|deadline| deadline.max(submit)),
+            deadline: Some(due.max(submit)),
             weight: if weight > defaults.max_weight { defaults.max_weight } else { weight },
             elasticity,
             gpus: if elasticity == Elasticity::Rigid { Bounds::exactly(requested) } else { gpus },
