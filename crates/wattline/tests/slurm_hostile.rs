@@ -30,9 +30,11 @@ fn no_shell_sees_what_users_write_and_it_is_shown_escaped() {
         let folder = lab.folder.display();
         // Everywhere a user can write: the name, the comment, our own lines, the script itself.
         let big = "# ".to_owned() + &"y".repeat(1 << 20) + "\n";
+        // In a script a second line would be the user's own command.
+        let line = text.replace('\n', " ");
         let script = format!(
             "#!/bin/bash\n#SBATCH --gres=gpu:1 --output={folder}/jobs/%j.out\n\
-             #WATTLINE workload={text} deadline={text}\n#WATTLINE work=100 {text}=1\n{}\
+             #WATTLINE workload={line} deadline={line}\n#WATTLINE work=100 {line}=1\n{}\
              sleep 1\necho done\n",
             if n == 3 { big.as_str() } else { "" }
         );

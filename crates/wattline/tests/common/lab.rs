@@ -333,7 +333,7 @@ limits = "pm"
 [budget]
 power = "{budget}"
 [prices]
-energy = "150 EUR/kWh"
+energy = "0.2 EUR/kWh"
 pue = 1.0
 [engine]
 debounce = "0.3 s"
