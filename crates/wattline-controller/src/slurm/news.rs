@@ -15,6 +15,8 @@ use wattline_core::units::Seconds;
 
 /// A job that SLURM does not show for this long is gone.
 const GONE: Seconds = Seconds::new(10.0);
+/// A job that is lost again and again is left to its user.
+const MOST_RESCUES: u32 = 20;
 /// A correction that had no effect is made again after this long.
 const AGAIN: Seconds = Seconds::new(5.0);
 
@@ -42,6 +44,12 @@ impl Slurm {
         news: &mut Vec<News>,
     ) {
         let state = known.engine.state().job(id);
+        if self.is_lost(id, job, known) {
+            if self.may_correct(now, job.key.id) {
+                self.correct("scontrol", &["requeuehold", &job.key.id.to_string()]);
+            }
+            return;
+        }
         let over = job.state.is_over();
         let runs =
             job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
@@ -71,6 +79,18 @@ impl Slurm {
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
         }
+    }
+
+    /// SLURM gave a job up because of a node, not because of the job: it runs elsewhere.
+    fn is_lost(&self, id: JobId, job: &SlurmJob, known: Known<'_>) -> bool {
+        let by_node = match job.state {
+            State::NodeFail | State::BootFail => true,
+            State::Failed => job.state_reason == "JobLaunchFailure",
+            _ => false,
+        };
+        let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
+        let wanted = known.engine.state().job(id).phase != Phase::Finished;
+        by_node && mine && wanted && job.requeue && job.key.restarts < MOST_RESCUES
     }
 
     fn starting(
