@@ -62,7 +62,12 @@ impl Slurm {
         let number = job.key.id.to_string();
         if !job.state.waits() {
             // It runs, or is over: that is news. If it runs elsewhere it must come back.
-            if job.state.holds_gpus() && self.runs_as(job, placement) == Some(false) {
+            // After a crash SLURM was seen to start one with no GPU at all.
+            let otherwise = match self.runs_as(job, placement) {
+                Some(as_planned) => !as_planned,
+                None => matches!(step, Step::Released(at) if now > at + AGAIN),
+            };
+            if job.state.holds_gpus() && otherwise {
                 return self.give_back(now, &number, step);
             }
             return step;
