@@ -73,6 +73,8 @@ fn everything_goes_back_to_slurm_as_it_was() {
             .find(|node| node.is(&NodeFlag::PoweringDown) || node.is(&NodeFlag::PoweredDown));
         node.map(|node| node.name)
     };
+    // Less than the nodes need: one must sleep.
+    assert!(lab.ask(&["budget", "set", "2.2 kW"]).is_some(), "{}", lab.log());
     lab.until("a node that goes to sleep", LONG, || down(&lab).is_some());
     let asleep = down(&lab).unwrap();
 
