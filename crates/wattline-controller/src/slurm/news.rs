@@ -22,16 +22,14 @@ const AGAIN: Seconds = Seconds::new(5.0);
 
 impl Slurm {
     pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
-        let jobs: Vec<(JobId, SlurmJob)> = match &self.seen {
-            Some(seen) => seen.known().map(|(id, job)| (id, job.clone())).collect(),
-            None => Vec::new(),
-        };
-        for (id, job) in jobs {
+        let Some(seen) = self.seen.take() else { return };
+        for (id, job) in seen.known() {
             if id.index() < known.engine.state().job_count() {
                 self.absent.remove(&id);
-                self.news_of(now, id, &job, known, news);
+                self.news_of(now, id, job, known, news);
             }
         }
+        self.seen = Some(seen);
         self.gone(now, known, news);
     }
 

@@ -57,7 +57,7 @@ impl Seen {
         self.jobs.get(*self.known.get(&id)?)
     }
 
-    /// Whether a job is one that is known.
+    /// All jobs that are known.
     pub(super) fn known(&self) -> impl Iterator<Item = (JobId, &SlurmJob)> {
         self.known.iter().filter_map(|(id, at)| Some((*id, self.jobs.get(*at)?)))
     }

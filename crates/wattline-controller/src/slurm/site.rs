@@ -3,6 +3,7 @@
 use super::actuator::{Actuator, Files};
 use super::config::Config;
 use super::seen::Seen;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
@@ -41,6 +42,7 @@ pub enum SiteError {
 pub struct Site {
     pub(super) config: Config,
     pub(super) cluster: Arc<Cluster>,
+    by_name: BTreeMap<Box<str>, NodeId>,
     /// Node by node; none where limits cannot be set.
     actuators: Vec<Option<Box<dyn Actuator>>>,
 }
@@ -52,7 +54,8 @@ impl Site {
         let actuator = |folder: &Option<PathBuf>| {
             folder.clone().map(|folder| Box::new(Files(folder)) as Box<dyn Actuator>)
         };
-        Self { config, cluster, actuators: limits.iter().map(actuator).collect() }
+        let by_name = cluster.node_ids().map(|id| (cluster.node(id).name.clone(), id)).collect();
+        Self { config, cluster, by_name, actuators: limits.iter().map(actuator).collect() }
     }
 
     pub(super) fn node(&self, id: NodeId) -> &Node {
@@ -60,7 +63,7 @@ impl Site {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<NodeId> {
-        self.cluster.node_ids().find(|id| &*self.node(*id).name == name)
+        self.by_name.get(name).copied()
     }
 
     pub(super) fn actuator(&self, id: NodeId) -> Option<&dyn Actuator> {

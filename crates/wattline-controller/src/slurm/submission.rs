@@ -30,7 +30,7 @@ impl Slurm {
             }
             let mine = self.site.looks_after(&job.partition);
             let here = job.nodes.iter().any(|node| self.site.find(node).is_some());
-            let counts = if mine { true } else { here && job.state.holds_gpus() };
+            let counts = mine || (here && job.state.holds_gpus());
             if !counts || job.gpus_asked() == 0 {
                 continue;
             }
@@ -70,12 +70,7 @@ impl Slurm {
             cpus: job.cpus.unwrap_or(1).max(1),
             gpus_per_node: requested.div_ceil(nodes),
         };
-        let checkpoint =
-            asked.checkpoint.map_or(defaults.checkpoint, |checkpoint| match checkpoint {
-                metadata::Checkpoint::Usr1 => Checkpoint::Usr1,
-                metadata::Checkpoint::Term => Checkpoint::Term,
-                metadata::Checkpoint::None => Checkpoint::None,
-            });
+        let checkpoint = asked.checkpoint.unwrap_or(defaults.checkpoint);
         let gpus = bounds(asked.gpus, requested);
         let preemptible = mine && job.requeue && checkpoint != Checkpoint::None;
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
@@ -98,7 +93,7 @@ impl Slurm {
             weight: if weight > defaults.max_weight { defaults.max_weight } else { weight },
             elasticity,
             gpus: if elasticity == Elasticity::Rigid { Bounds::exactly(requested) } else { gpus },
-            batch: bounds(asked.batch, defaults.batch),
+            batch: Bounds::exactly(bounds(asked.batch, defaults.batch).requested),
             restart: RestartCost {
                 save: asked.save.unwrap_or(defaults.save),
                 load: asked.load.unwrap_or(defaults.load),
@@ -106,7 +101,6 @@ impl Slurm {
             preemptible,
             shapes: None,
         };
-        shaped.batch = Bounds::exactly(shaped.batch.requested);
         if waits {
             let shapes = self.even_shapes(&shaped);
             if shapes.is_empty() {

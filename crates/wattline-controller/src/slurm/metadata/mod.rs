@@ -7,6 +7,8 @@
 
 mod value;
 
+pub use crate::directory::Checkpoint;
+
 use super::read::shown;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -57,17 +59,6 @@ pub struct Range {
     pub max: u32,
     /// What it would like to have, if said.
     pub requested: Option<u32>,
-}
-
-/// How a job is asked to save its work and stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checkpoint {
-    /// By SIGUSR1 to the batch script, which saves and exits with the agreed code.
-    Usr1,
-    /// By SIGTERM, within SLURM's KillWait.
-    Term,
-    /// Not at all: it must not be taken off its GPUs.
-    None,
 }
 
 /// What a user asks for; nothing where he says nothing.
