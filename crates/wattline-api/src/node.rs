@@ -14,7 +14,7 @@ pub struct NodeRow {
     pub gpus: u32,
     /// How many of them are held.
     pub gpus_held: u32,
-    /// `up`, `booting`, `falling_asleep`, `asleep` or `down`.
+    /// `up`, `closed` (up, and takes no more jobs), `booting`, `falling_asleep`, `asleep` or `down`.
     pub state: String,
     /// What the plan wants it to be: `up` or `asleep`.
     pub target: String,

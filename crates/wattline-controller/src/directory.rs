@@ -53,7 +53,7 @@ pub struct SlurmOrigin {
 }
 
 /// What a job asked SLURM for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Nodes.
     pub nodes: u32,
@@ -63,6 +63,9 @@ pub struct Request {
     pub cpus: u32,
     /// GPUs on each node.
     pub gpus_per_node: u32,
+    /// Of this type, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<Box<str>>,
 }
 
 /// How a job saves what it has done.

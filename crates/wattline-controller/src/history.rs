@@ -114,6 +114,7 @@ impl History {
             | Event::NodeUp(_)
             | Event::NodeAsleep(_)
             | Event::NodeLost(_)
+            | Event::NodeClosed(_)
             | Event::Failed { .. } => {}
         }
     }

@@ -92,6 +92,7 @@ fn all_events() -> Vec<Event> {
         Event::NodeUp(node),
         Event::NodeAsleep(node),
         Event::NodeLost(node),
+        Event::NodeClosed(node),
         Event::Failed { action },
         Event::BudgetSet(Some(budget)),
         Event::BudgetSet(None),

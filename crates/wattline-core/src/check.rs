@@ -7,7 +7,7 @@ use crate::ids::{GpuId, JobId, NodeId, PlanId};
 use crate::job::Elasticity;
 use crate::placement::{Placement, mask_of};
 use crate::plan::{Decision, JobChange, Plan};
-use crate::power::{self, NodePower, TOLERANCE};
+use crate::power::{self, TOLERANCE};
 use crate::state::{JobState, Phase, Resident, State, Target};
 use crate::units::Watts;
 use smallvec::SmallVec;
@@ -187,7 +187,7 @@ pub fn check(
     let over = budget.is_some_and(|budget| state.planned_committed() > budget + TOLERANCE);
     for change in &plan.jobs {
         match state.find_job(change.job) {
-            Some(job) if job.is_plannable() => {
+            Some(job) if job.is_plannable() || leaves_or_stays(job, change) => {
                 if !over && moves_pinned(job, change) {
                     wrong.push(Violation::Pinned(change.job));
                 }
@@ -238,10 +238,11 @@ pub fn check(
             Ok(at) => targets[at].1,
             Err(_) => state.node(*node).target,
         };
-        let there = state.node(*node).power != NodePower::Down && target == Target::Up;
+        let there = state.node(*node).is_ours() && target == Target::Up;
         if !there {
-            wrong
-                .extend(residents.iter().map(|r| Violation::NodeNotUp { job: r.job, node: *node }));
+            // Who was there before the node was closed stays.
+            let new = residents.iter().filter(|r| !state.job(r.job).stays);
+            wrong.extend(new.map(|r| Violation::NodeNotUp { job: r.job, node: *node }));
         }
         let (old, new) = (
             state.node(*node).planned_committed(),
@@ -262,6 +263,17 @@ pub fn check(
         wrong.push(Violation::OverBudget { committed, budget });
     }
     if wrong.is_empty() { Ok(CheckedPlan(plan)) } else { Err(wrong) }
+}
+
+/// A job on a closed node may be told to go, or to go on with another limit, where the budget wants
+/// it; it is not moved.
+fn leaves_or_stays(job: &JobState, change: &JobChange) -> bool {
+    let same = match (&change.decision, &job.held) {
+        (Decision::Run(new), Some(held)) => new.same_but_limit(held),
+        (Decision::Run(_), None) => false,
+        (Decision::Wait, _) => true,
+    };
+    job.stays && same
 }
 
 fn moves_pinned(job: &JobState, change: &JobChange) -> bool {

@@ -70,6 +70,8 @@ pub enum Reason {
     StartFailed,
     /// Lost its node.
     NodeLost,
+    /// The node takes no more jobs.
+    NodeClosed,
     /// The node is needed for a job.
     NodeNeeded,
     /// The node was idle for long enough.
@@ -113,6 +115,7 @@ impl fmt::Display for Reason {
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
             Self::StartFailed => write!(f, "could not be started; tried again later"),
             Self::NodeLost => write!(f, "lost its node"),
+            Self::NodeClosed => write!(f, "its node takes no more jobs"),
             Self::NodeNeeded => write!(f, "needed for a job"),
             Self::NodeIdle => write!(f, "idle for long enough to sleep"),
             Self::NodeOverBudget => write!(f, "asleep: the budget does not carry it"),

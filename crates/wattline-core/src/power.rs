@@ -15,6 +15,8 @@ pub const TOLERANCE: Watts = Watts::new(1e-6);
 pub enum NodePower {
     /// Running, can take jobs.
     Up,
+    /// Running, and takes no more jobs: somebody wants it for himself when those on it are done.
+    Closed,
     /// In its low-power state.
     Asleep,
     /// On its way up.
@@ -51,7 +53,7 @@ pub fn committed(cluster: &Cluster, id: NodeId, power: NodePower, held: Occupanc
     match power {
         NodePower::Asleep => node.sleep,
         NodePower::Down => cluster.most_power(id),
-        NodePower::Up | NodePower::FallingAsleep => awake(cluster, node, held),
+        NodePower::Up | NodePower::Closed | NodePower::FallingAsleep => awake(cluster, node, held),
         NodePower::Booting => awake(cluster, node, held).max(node.boot),
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::ids::{JobId, NodeId, PlanId};
 use crate::plan::{Decision, JobChange, NodeChange, Plan, Reason};
-use crate::power::{self, NodePower, Occupancy, TOLERANCE};
+use crate::power::{self, Occupancy, TOLERANCE};
 use crate::state::{JobState, State, Target};
 use crate::time::Timestamp;
 use crate::units::Watts;
@@ -72,11 +72,11 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// A node without jobs can sleep, unless it is lost.
+    /// A node without jobs can sleep, if it is ours.
     fn try_sleep(&mut self, id: NodeId) -> bool {
         let node = self.state.node(id);
         let empty = node.planned.iter().all(|r| self.stopped.contains(&r.job));
-        let saves = node.power != NodePower::Down && node.target == Target::Up;
+        let saves = node.is_ours() && node.target == Target::Up;
         empty && saves && self.asleep.insert(id)
     }
 

@@ -196,7 +196,12 @@ fn what_is_unknown_is_an_error_and_changes_nothing() {
         let answer = bench.engine.handle(bench.now, event);
         assert_eq!(answer, Err(EventError::UnknownJob(job)));
     }
-    for event in [Event::NodeUp(node), Event::NodeAsleep(node), Event::NodeLost(node)] {
+    for event in [
+        Event::NodeUp(node),
+        Event::NodeAsleep(node),
+        Event::NodeLost(node),
+        Event::NodeClosed(node),
+    ] {
         let answer = bench.engine.handle(bench.now, event);
         assert_eq!(answer, Err(EventError::UnknownNode(node)));
     }
@@ -445,4 +450,35 @@ fn events_of_one_instant_become_one_plan() {
     bench.hear(Event::Clock);
     assert_eq!(bench.engine.stats().plans, 1);
     assert_eq!(bench.engine.poll_timeout(), None);
+}
+
+/// An administrator drains a node: who is there stays, nobody comes, and its power counts as it is.
+#[test]
+fn a_closed_node_keeps_its_jobs_and_takes_no_more() {
+    let mut bench = Bench::new(&[(0, 4), (0, 4)], 3, None);
+    let node = NodeId(0);
+    bench.settle(vec![runs(0, on(&[(0, 0b1)], FULL))], vec![]);
+    let committed = bench.state().held_committed();
+    // One is on its way to the node when it is closed, one only planned there.
+    let start = only(&bench.plan(vec![runs(1, on(&[(0, 0b10)], FULL))], vec![]));
+    bench.hear(Event::NodeClosed(node));
+    assert_eq!(bench.state().node(node).power, NodePower::Closed);
+    fail(&mut bench, start);
+    assert_eq!(bench.state().job(JobId(1)).planned, None);
+    assert_eq!(bench.state().held_committed(), committed);
+    let there = bench.state().job(JobId(0));
+    assert!(there.phase == Phase::Running && there.planned.is_some() && !there.is_plannable());
+    let refused = bench.engine.stats().refused;
+    bench.plan(vec![runs(2, on(&[(0, 0b100)], FULL))], vec![]);
+    bench.plan(vec![runs(0, on(&[(1, 0b1)], FULL))], vec![]);
+    assert_eq!(bench.engine.stats().refused, refused + 2);
+    let elsewhere = bench.plan(vec![runs(1, on(&[(1, 0b1)], FULL))], vec![]);
+    bench.carry_out(elsewhere);
+    assert_eq!(check::audit(bench.state(), None), []);
+    bench.hear(Event::Finished(JobId(0)));
+    bench.hear(Event::NodeUp(node));
+    let there = bench.plan(vec![runs(2, on(&[(0, 0b100)], FULL))], vec![]);
+    bench.carry_out(there);
+    assert_eq!(bench.state().job(JobId(2)).phase, Phase::Running);
+    assert_eq!(bench.engine.stats().refused, refused + 2);
 }

@@ -15,7 +15,6 @@ use wattline_core::ids::{JobId, MenuId, NodeId};
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::{Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView, Policy};
-use wattline_core::power::NodePower;
 use wattline_core::state::{JobState, Target};
 use wattline_core::time::Timestamp;
 use wattline_core::units::Seconds;
@@ -188,7 +187,7 @@ impl Tiresias {
         let group = self.group(view, id);
         self.waiting.set(id, waits.then_some((group, rank)));
         self.set_crossing(id, self.crossing(view, job, None));
-        if let Some(placement) = &job.planned {
+        if let Some(placement) = job.planned.as_ref().filter(|_| job.is_plannable()) {
             self.remember_running(view, id, rank, placement.clone());
         }
     }
@@ -413,7 +412,7 @@ impl Tiresias {
         let mut candidates: Vec<(u32, NodeId)> = cluster
             .node_ids()
             .filter(|id| cluster.node(*id).gpu_type == shape.gpu_type)
-            .filter(|id| view.state.node(*id).power != NodePower::Down)
+            .filter(|id| view.state.node(*id).is_ours())
             .filter_map(|id| {
                 let free = self.free.free_on(id);
                 let enough = free + self.nodes[id.index()].below(queue) >= per_node;

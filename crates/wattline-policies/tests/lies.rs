@@ -24,7 +24,7 @@ type Lie = (u8, u32, u64, f64, u32);
 
 fn lies() -> impl Strategy<Value = Vec<Lie>> {
     let after = prop_oneof![Just(0_u32), 0_u32..400];
-    vec((0_u8..16, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
+    vec((0_u8..17, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
 }
 
 fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
@@ -50,6 +50,7 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
             deadline: (value > 0.0).then(|| Timestamp::ZERO + Seconds::new(value * 60.0)),
             weight: EurosPerSecond::new(value / 1e3),
         },
+        15 => Event::NodeClosed(node),
         _ => Event::Clock,
     }
 }
@@ -69,9 +70,10 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
         | Event::Stopped { job, .. }
         | Event::Progress { job, .. }
         | Event::Limited { job, .. } => state.find_job(*job).is_none(),
-        Event::NodeUp(node) | Event::NodeAsleep(node) | Event::NodeLost(node) => {
-            node.index() >= state.cluster().nodes().len()
-        }
+        Event::NodeUp(node)
+        | Event::NodeAsleep(node)
+        | Event::NodeLost(node)
+        | Event::NodeClosed(node) => node.index() >= state.cluster().nodes().len(),
         _ => false,
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use wattline_controller::slurm::{Config, Mode, SECONDS, Site, Slurm};
 use wattline_controller::{Beginning, Foresight, Watch};
 use wattline_core::Timestamp;
+use wattline_core::cluster::Node;
 use wattline_core::engine::Engine;
 use wattline_core::ids::{GpuTypeId, WorkloadId};
 use wattline_core::state::State;
@@ -46,6 +47,13 @@ pub(crate) fn read(path: &Path) -> Result<Live> {
         )));
     }
     let parts = scenario.site(&file).map_err(Failure::input)?;
+    let mut named = parts.partitions.iter().flatten();
+    if let Some(other) = named.find(|name| !config.partitions.contains(name)) {
+        return Err(Failure::input(anyhow!(
+            "{file}: nodes.partitions: {} is not among slurm.partitions",
+            output::harmless(other)
+        )));
+    }
     Ok(Live { name: scenario.name, file, config, parts })
 }
 
@@ -90,14 +98,16 @@ impl Live {
             // What is only watched is not kept below anything.
             self.parts.budget.clone().filter(|_| controls),
         );
-        let site = Site::new(self.config.clone(), cluster, &self.parts.limits);
+        let partitions = self.parts.partitions.clone();
+        let site = Site::new(self.config.clone(), cluster, &self.parts.limits, partitions);
         Ok((Beginning { engine, workloads, at }, Slurm::new(site)))
     }
 
     /// What a journal of it says it is about: the machines, as they count for the engine.
     pub(crate) fn identity(&self) -> String {
-        let names: Vec<&str> = self.parts.cluster.nodes().iter().map(|node| &*node.name).collect();
-        format!("{}: {}", self.name, names.join(","))
+        let node = |node: &Node| format!("{}:{}x{}", node.name, node.gpus, node.gpu_type.0);
+        let nodes: Vec<String> = self.parts.cluster.nodes().iter().map(node).collect();
+        format!("{}: {}", self.name, nodes.join(","))
     }
 
     /// Whether SLURM answers and has what the file says.

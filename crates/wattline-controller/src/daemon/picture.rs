@@ -459,7 +459,10 @@ impl Painter {
             match new.power {
                 NodePower::Up => self.tally.did("wake"),
                 NodePower::Asleep => self.tally.did("sleep"),
-                NodePower::Booting | NodePower::FallingAsleep | NodePower::Down => {}
+                NodePower::Closed
+                | NodePower::Booting
+                | NodePower::FallingAsleep
+                | NodePower::Down => {}
             }
             let name = &state.cluster().node(NodeId(index as u32)).name;
             events.push(Event {
@@ -504,6 +507,7 @@ impl Painter {
 pub(crate) fn power_word(power: NodePower) -> &'static str {
     match power {
         NodePower::Up => "up",
+        NodePower::Closed => "closed",
         NodePower::Asleep => "asleep",
         NodePower::Booting => "booting",
         NodePower::FallingAsleep => "falling_asleep",

@@ -59,7 +59,7 @@ impl Slurm {
     ) -> Step {
         let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
         let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
-        let number = job.key.id.to_string();
+        let number = job.address();
         if !job.state.waits() {
             // It runs, or is over: that is news. If it runs elsewhere it must come back.
             // After a crash SLURM was seen to start one with no GPU at all.
@@ -154,7 +154,7 @@ impl Slurm {
         if !job.state.holds_gpus() || job.state == super::read::State::Completing {
             return step;
         }
-        let number = job.key.id.to_string();
+        let number = job.address();
         let state = known.engine.state().job(id);
         let patience = known.engine.predictor().restart(&state.job).save * 2.0;
         let patience = patience + self.site.config.stop_grace;
@@ -221,7 +221,7 @@ impl Slurm {
                 Step::Since(since, now)
             }
             NodeIs::Up => step,
-            NodeIs::Lost => Step::Failed,
+            NodeIs::Lost | NodeIs::Closed => Step::Failed,
             NodeIs::Moving | NodeIs::Unsure if now > since + patience => Step::Failed,
             NodeIs::Moving | NodeIs::Unsure => match step {
                 Step::Since(..) => step,
@@ -238,7 +238,7 @@ impl Slurm {
         };
         match (node_is(seen), step) {
             (NodeIs::Asleep, _) => step,
-            (NodeIs::Lost, _) => Step::Failed,
+            (NodeIs::Lost | NodeIs::Closed, _) => Step::Failed,
             (_, Step::Since(since, _)) if now > since + patience => Step::Failed,
             (NodeIs::Up, Step::New) if seen.alloc_cpus > 0 || seen.gpus_used > 0 => {
                 // Somebody is there of whom we do not know.
@@ -278,7 +278,7 @@ impl Slurm {
             return None;
         }
         let nodes = placement.allocation.shares().count() as u32;
-        let asked = slurm.asked;
+        let asked = &slurm.asked;
         let asked_gpus = (asked.gpus_per_node * asked.nodes).max(1);
         let most = placement.allocation.shares().filter_map(|share| {
             let node = self.site.node(share.node);
@@ -288,7 +288,8 @@ impl Slurm {
         let most = most.min().unwrap_or(u32::MAX).max(1);
         let cpus_per_gpu = asked.cpus.div_ceil(asked_gpus).clamp(1, most);
         let cpus = cpus_per_gpu * per_node * nodes;
-        Some(Request { nodes, tasks: nodes, cpus, gpus_per_node: per_node })
+        // The nodes are named; what their GPUs are called does not matter any more.
+        Some(Request { nodes, tasks: nodes, cpus, gpus_per_node: per_node, gpu_type: None })
     }
 
     /// The arguments that make a waiting job ask for this, there or anywhere.
@@ -298,7 +299,11 @@ impl Slurm {
         request: &Request,
         placement: Option<&Placement>,
     ) -> Vec<String> {
-        let Request { nodes, tasks, cpus, gpus_per_node } = request;
+        let Request { nodes, tasks, cpus, gpus_per_node, gpu_type } = request;
+        let gpus = match gpu_type {
+            Some(gpu_type) => format!("{gpu_type}:{gpus_per_node}"),
+            None => gpus_per_node.to_string(),
+        };
         let names = placement.map(|p| self.names(p).join(",")).unwrap_or_default();
         vec![
             "update".into(),
@@ -309,7 +314,7 @@ impl Slurm {
             // Stale values of these make SLURM hold the job again.
             format!("CPUsPerTask={}", (cpus / tasks).max(1)),
             format!("MinCPUsNode={}", (cpus / nodes).max(1)),
-            format!("Gres=gpu:{gpus_per_node}"),
+            format!("Gres=gpu:{gpus}"),
             format!("ReqNodeList={names}"),
             "StartTime=now".into(),
         ]

@@ -8,6 +8,7 @@
 
 mod act;
 pub mod actuator;
+mod arrays;
 pub mod command;
 mod config;
 pub mod doctor;
@@ -207,6 +208,7 @@ impl Backend for Slurm {
         self.job_news(now, known, &mut news);
         self.node_news(known, &mut news);
         self.submissions(known, &mut news);
+        self.split_arrays(now, known);
         self.advance_all(now, known);
         self.restore_limits(known);
         self.action_news(&mut news);

@@ -44,7 +44,7 @@ impl Slurm {
         let state = known.engine.state().job(id);
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                self.correct("scontrol", &["requeuehold", &job.key.id.to_string()]);
+                self.correct("scontrol", &["requeuehold", &job.address()]);
             }
             return;
         }
@@ -54,7 +54,7 @@ impl Slurm {
         match state.phase {
             Phase::Finished => {
                 if state.is_cancelled() && !over && self.may_correct(now, job.key.id) {
-                    self.correct("scancel", &[&job.key.id.to_string()]);
+                    self.correct("scancel", &[&job.address()]);
                 }
             }
             Phase::Waiting | Phase::Held(_) if over => {
@@ -71,7 +71,7 @@ impl Slurm {
                 let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
-                    self.hold(&job.key.id.to_string());
+                    self.hold(&job.address());
                 }
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
@@ -242,13 +242,18 @@ impl Slurm {
             let power = known.engine.state().node(id).power;
             let is = seen.nodes.get(&*self.site.node(id).name).map_or(NodeIs::Lost, node_is);
             let event = match (is, power) {
-                (NodeIs::Up, NodePower::Booting | NodePower::Down | NodePower::Asleep) => {
+                (NodeIs::Up, power)
+                    if !matches!(power, NodePower::Up | NodePower::FallingAsleep) =>
+                {
                     Event::NodeUp(id)
                 }
-                (NodeIs::Asleep, NodePower::FallingAsleep | NodePower::Up | NodePower::Down) => {
+                (NodeIs::Asleep, power)
+                    if !matches!(power, NodePower::Asleep | NodePower::Booting) =>
+                {
                     Event::NodeAsleep(id)
                 }
                 (NodeIs::Lost, power) if power != NodePower::Down => Event::NodeLost(id),
+                (NodeIs::Closed, power) if power != NodePower::Closed => Event::NodeClosed(id),
                 _ => continue,
             };
             news.push(News::Event(event));
@@ -278,7 +283,7 @@ impl Slurm {
     }
 
     /// A correction is made at most so often.
-    fn may_correct(&mut self, now: Timestamp, number: u32) -> bool {
+    pub(super) fn may_correct(&mut self, now: Timestamp, number: u32) -> bool {
         let last = self.corrected.get(&number).copied();
         let may = last.is_none_or(|last| now >= last + AGAIN);
         if may {

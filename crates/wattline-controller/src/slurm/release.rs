@@ -193,7 +193,7 @@ impl Release {
         if let Some(line) = line {
             self.note(now, line, changed);
         }
-        let here = |name: &str| seen.jobs.iter().any(|job| job.key.id.to_string() == name);
+        let here = |name: &str| seen.jobs.iter().any(|job| job.address() == name);
         let gone: Vec<String> = (self.items.values().map(|item| &item.line))
             .filter(|line| line.kind == Kind::Job && line.outcome == Outcome::Waits)
             .filter(|line| !here(&line.name))
@@ -413,7 +413,7 @@ impl Release {
         slurm: &mut Slurm,
         known: Known<'_>,
     ) -> Option<Line> {
-        let name = job.key.id.to_string();
+        let name = job.address();
         let begun = self.items.contains_key(&(Kind::Job, name.clone()));
         let named = matches!(self.scope, Scope::Job(_));
         if self.is_settled(Kind::Job, &name) {
@@ -451,7 +451,7 @@ impl Release {
             Some(id) => known.engine.state().job(id).is_on_hold(),
             None => slurm.told_by_gate(job).is_some_and(|told| told.asked.hold == Some(true)),
         };
-        let asked = origin.map(|origin| origin.asked).filter(|asked| reshaped(job, asked));
+        let asked = origin.map(|origin| origin.asked.clone()).filter(|asked| reshaped(job, asked));
         if !job.held && asked.is_none() {
             return of_ours("waits in SLURM's queue as it was submitted");
         }

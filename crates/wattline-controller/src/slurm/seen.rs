@@ -89,7 +89,9 @@ pub(super) enum NodeIs {
     Moving,
     /// Not to be used.
     Lost,
-    /// Not to be taken for anything new.
+    /// Not to be taken for anything new; who is there goes on.
+    Closed,
+    /// Nobody knows yet.
     Unsure,
 }
 
@@ -113,8 +115,9 @@ pub(super) fn node_is(node: &SlurmNode) -> NodeIs {
     match node.base {
         NodeBase::Down | NodeBase::Error | NodeBase::Future => NodeIs::Lost,
         _ if any(&[InvalidRegistration]) => NodeIs::Lost,
-        // Jobs on a node that is drained go on.
+        // Jobs on a node that is drained go on; then it is somebody else's.
         _ if leaving && node.alloc_cpus == 0 => NodeIs::Lost,
+        _ if leaving => NodeIs::Closed,
         _ => NodeIs::Unsure,
     }
 }

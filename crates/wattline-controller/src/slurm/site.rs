@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::cluster::{Cluster, Node};
-use wattline_core::ids::NodeId;
+use wattline_core::ids::{GpuTypeId, NodeId};
 
 /// What does not fit between a site's file and SLURM.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -26,9 +26,9 @@ pub enum SiteError {
         /// What SLURM says.
         has: u32,
     },
-    /// A partition that does not have all nodes.
+    /// A partition that does not have a node.
     #[error(
-        "slurm.partitions: {partition} does not have node {node}; a partition that is looked after must have all nodes of the file"
+        "nodes: {node} is not in partition {partition} in SLURM; say under [[nodes]] which partitions its nodes are in"
     )]
     Partition {
         /// Which.
@@ -43,19 +43,28 @@ pub struct Site {
     pub(super) config: Config,
     pub(super) cluster: Arc<Cluster>,
     by_name: BTreeMap<Box<str>, NodeId>,
+    /// GPU type by GPU type, the partitions that its nodes are in; empty: all.
+    partitions: Vec<Vec<String>>,
     /// Node by node; none where limits cannot be set.
     actuators: Vec<Option<Box<dyn Actuator>>>,
 }
 
 impl Site {
-    /// A site. `limits`: node by node, the folder of its limits if it has one.
+    /// A site. `limits`: node by node, the folder of its limits if it has one. `partitions`: GPU
+    /// type by GPU type, those that its nodes are in; empty: all.
     #[must_use]
-    pub fn new(config: Config, cluster: Arc<Cluster>, limits: &[Option<PathBuf>]) -> Self {
+    pub fn new(
+        config: Config,
+        cluster: Arc<Cluster>,
+        limits: &[Option<PathBuf>],
+        partitions: Vec<Vec<String>>,
+    ) -> Self {
         let actuator = |folder: &Option<PathBuf>| {
             folder.clone().map(|folder| Box::new(Files(folder)) as Box<dyn Actuator>)
         };
         let by_name = cluster.node_ids().map(|id| (cluster.node(id).name.clone(), id)).collect();
-        Self { config, cluster, by_name, actuators: limits.iter().map(actuator).collect() }
+        let actuators = limits.iter().map(actuator).collect();
+        Self { config, cluster, by_name, partitions, actuators }
     }
 
     pub(super) fn node(&self, id: NodeId) -> &Node {
@@ -75,6 +84,17 @@ impl Site {
         partition.split(',').any(|one| self.config.partitions.iter().any(|mine| mine == one))
     }
 
+    /// Whether a job of this partition, or of one of several, may have GPUs of this type.
+    pub(super) fn serves(&self, gpu_type: GpuTypeId, partition: &str) -> bool {
+        let has = self.partitions_of(gpu_type);
+        partition.split(',').any(|one| has.iter().any(|mine| mine == one))
+    }
+
+    fn partitions_of(&self, gpu_type: GpuTypeId) -> &[String] {
+        let own = self.partitions.get(gpu_type.index()).filter(|own| !own.is_empty());
+        own.unwrap_or(&self.config.partitions)
+    }
+
     /// Whether SLURM has what the file says.
     pub(super) fn check(&self, seen: &Seen) -> Vec<SiteError> {
         let mut wrong = Vec::new();
@@ -88,7 +108,7 @@ impl Site {
                 let (says, has) = (node.gpus.into(), slurm.gpus.count);
                 wrong.push(SiteError::Gpus { node: name.clone(), says, has });
             }
-            for partition in &self.config.partitions {
+            for partition in self.partitions_of(node.gpu_type) {
                 if !slurm.partitions.contains(partition) {
                     let (partition, node) = (partition.clone(), name.clone());
                     wrong.push(SiteError::Partition { partition, node });

@@ -11,7 +11,7 @@ use jiff::tz::{Offset, TimeZone};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::cluster::Shape;
-use wattline_core::ids::{UserId, WorkloadId};
+use wattline_core::ids::{GpuTypeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 
 /// What is said of a job's name at most.
@@ -31,14 +31,15 @@ impl Slurm {
             let mine = self.site.looks_after(&job.partition);
             let here = job.nodes.iter().any(|node| self.site.find(node).is_some());
             let counts = mine || (here && job.state.holds_gpus());
-            if !counts || job.gpus_asked() == 0 {
+            // Tasks of arrays are jobs as soon as they have records of their own.
+            if !counts || job.gpus_asked() == 0 || job.is_whole_array() {
                 continue;
             }
             match self.submission(job, mine) {
                 Ok(submission) => news.push(News::Submission(Box::new(submission))),
                 Err(why) => {
                     if self.refused.insert(job.key.id) {
-                        self.complaints.push(format!("job {} waits: {why}", job.key.id));
+                        self.complaints.push(format!("job {} waits: {why}", job.address()));
                     }
                 }
             }
@@ -49,15 +50,19 @@ impl Slurm {
     /// What a job asks for. One that cannot be placed is left alone.
     fn submission(&mut self, job: &SlurmJob, mine: bool) -> Result<Submission, &'static str> {
         let waits = job.state.waits();
-        if waits && job.array_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
-            return Err("arrays are not placed yet; submit its tasks as jobs of their own");
+        if job.het_job_id.is_some() {
+            return Err(
+                "heterogeneous jobs are not placed yet; `wattline release` gives it to SLURM",
+            );
         }
-        if job.het_job_id.is_some_and(|id| id != 0) {
-            return Err("heterogeneous jobs are not placed yet");
+        if waits && job.key.restarts == 0 && job.wants_certain_nodes() {
+            return Err(
+                "jobs for certain nodes (-w, -x, -C) are not placed yet; `wattline release` gives it to SLURM",
+            );
         }
         let told = self.told(job);
         for complaint in &told.complaints {
-            self.complain(format!("job {}: {complaint}", job.key.id));
+            self.complain(format!("job {}: {complaint}", job.address()));
         }
         let asked = told.asked;
         let controlled = mine && self.controls();
@@ -69,6 +74,7 @@ impl Slurm {
             tasks: job.tasks.unwrap_or(nodes).max(1),
             cpus: job.cpus.unwrap_or(1).max(1),
             gpus_per_node: requested.div_ceil(nodes),
+            gpu_type: job.gpu_type().map(|name| printable(name).into()),
         };
         let checkpoint = asked.checkpoint.unwrap_or(defaults.checkpoint);
         let gpus = bounds(asked.gpus, requested);
@@ -80,7 +86,10 @@ impl Slurm {
             Some(work) => (self.workload(job, &asked), work),
             None => (SECONDS.to_owned(), Work(limit.get())),
         };
-        let name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
+        let mut name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
+        if let Some(task) = job.array_task_id {
+            name += &format!("_{task}");
+        }
         let weight = asked.weight.unwrap_or(defaults.weight);
         let due = asked.deadline.unwrap_or(submit + limit * defaults.deadline.clamp(0.0, 1e6));
         let mut shaped = Job {
@@ -102,9 +111,9 @@ impl Slurm {
             shapes: None,
         };
         if waits {
-            let shapes = self.even_shapes(&shaped);
+            let shapes = self.shapes(&shaped, job);
             if shapes.is_empty() {
-                return Err("it asks for GPUs that cannot be had evenly on these nodes");
+                return Err("its partition has no such GPUs, or not as many on each node");
             }
             shaped.shapes = Some(shapes);
         }
@@ -150,14 +159,29 @@ impl Slurm {
         TimeZone::fixed(Offset::from_seconds(offset as i32).unwrap_or(Offset::UTC))
     }
 
-    /// The shapes that SLURM can give: as many GPUs on each node.
-    fn even_shapes(&self, job: &Job) -> Arc<[Shape]> {
+    /// The shapes that SLURM can give: GPUs of the job's partition and of the type it names, as many
+    /// on each node.
+    fn shapes(&self, shaped: &Job, job: &SlurmJob) -> Arc<[Shape]> {
         let cluster = &self.site.cluster;
         let even = |shape: &Shape| {
             let size = cluster.largest_node(shape.gpu_type);
             shape.gpus <= size || shape.gpus.is_multiple_of(size)
         };
-        cluster.menu(job).iter().copied().filter(even).collect()
+        let meant = |shape: &Shape| {
+            self.site.serves(shape.gpu_type, &job.partition)
+                && job.gpu_type().is_none_or(|name| self.is_called(shape.gpu_type, name))
+        };
+        cluster.menu(shaped).iter().copied().filter(even).filter(meant).collect()
+    }
+
+    /// Whether SLURM calls GPUs of this type so.
+    fn is_called(&self, gpu_type: GpuTypeId, name: &str) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        let mut of_type = self.site.cluster.nodes().iter().filter(|n| n.gpu_type == gpu_type);
+        of_type.any(|node| {
+            let gpus = seen.nodes.get(&*node.name).map(|node| &node.gpus);
+            gpus.is_some_and(|gpus| gpus.gpu_type.as_deref() == Some(name))
+        })
     }
 }
 

@@ -59,7 +59,8 @@ impl Engine<'_> {
                 (node.target, node.power),
                 (Target::Up, NodePower::Up)
                     | (Target::Asleep, NodePower::Asleep)
-                    | (_, NodePower::Down | NodePower::Booting | NodePower::FallingAsleep)
+                    | (_, NodePower::Closed | NodePower::Down)
+                    | (_, NodePower::Booting | NodePower::FallingAsleep)
             );
             if settled {
                 self.state.node_mut(*id).dirty = false;

@@ -86,6 +86,8 @@ pub enum Event {
     NodeAsleep(NodeId),
     /// A node is lost. Its jobs are reported as stopped on their own.
     NodeLost(NodeId),
+    /// A node runs and takes no more jobs: whoever is on it stays until he is done.
+    NodeClosed(NodeId),
     /// An action could not be carried out.
     Failed {
         /// Which.

@@ -76,6 +76,10 @@ impl Engine<'_> {
                 self.known_node(node)?;
                 self.node_lost(now, node);
             }
+            Event::NodeClosed(node) => {
+                self.known_node(node)?;
+                self.node_closed(now, node);
+            }
             Event::Failed { action } => self.failed(now, action),
             Event::BudgetSet(budget) => {
                 self.budget = budget;
@@ -282,6 +286,7 @@ impl Engine<'_> {
             if !asked {
                 self.unplan(now, id, Reason::NodeLost);
             }
+            self.avoid_closed(now, id);
             self.mark_job(id);
         }
     }
@@ -372,7 +377,7 @@ impl Engine<'_> {
         }
         let node = self.state.node_mut(id);
         node.attempts = 0;
-        let came_back = node.power == NodePower::Down;
+        let came_back = !node.is_ours() && node.planned.is_empty();
         self.state.set_power(id, power);
         if came_back {
             // Nobody planned for it while it was gone; what it is now is what is wanted.
@@ -397,6 +402,35 @@ impl Engine<'_> {
             self.mark_job(job);
         }
         self.request_plan(now);
+    }
+
+    /// Whoever holds GPUs there stays; whoever was only to come goes elsewhere.
+    fn node_closed(&mut self, now: Timestamp, id: NodeId) {
+        if self.state.node(id).power == NodePower::Closed {
+            return;
+        }
+        if let Some(action) = self.state.node_mut(id).in_flight.take() {
+            self.in_flight.remove(&action);
+        }
+        self.state.set_power(id, NodePower::Closed);
+        self.state.set_target(id, Target::Up, Reason::NodeClosed);
+        self.state.touch_node(id);
+        let planned: Vec<JobId> = self.state.node(id).planned.iter().map(|r| r.job).collect();
+        for job in planned {
+            self.avoid_closed(now, job);
+            self.mark_job(job);
+        }
+        self.request_plan(now);
+    }
+
+    /// A job that holds nothing does not go to a node that is closed.
+    fn avoid_closed(&mut self, now: Timestamp, id: JobId) {
+        let job = self.state.job(id);
+        let closed = |node: NodeId| self.state.node(node).power == NodePower::Closed;
+        let planned = job.planned.as_ref().filter(|_| !job.stays);
+        if planned.is_some_and(|p| p.allocation.shares().any(|share| closed(share.node))) {
+            self.unplan(now, id, Reason::NodeClosed);
+        }
     }
 
     pub(super) fn end_hold_offs(&mut self, now: Timestamp) {
@@ -445,6 +479,8 @@ impl Engine<'_> {
                             self.state.job_mut(id).phase = Phase::Held(until);
                             self.wake_ups.entry(until).or_default().push(id);
                             self.alert(Alert::StartGivenUp(id));
+                        } else {
+                            self.avoid_closed(now, id);
                         }
                     }
                     InFlight::Stop(_) => {

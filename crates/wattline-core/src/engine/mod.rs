@@ -205,7 +205,7 @@ impl<'p> Engine<'p> {
             let about = match self.state.node(id).power {
                 NodePower::Booting => InFlight::Wake(id),
                 NodePower::FallingAsleep => InFlight::Sleep(id),
-                NodePower::Up | NodePower::Asleep | NodePower::Down => {
+                NodePower::Up | NodePower::Closed | NodePower::Asleep | NodePower::Down => {
                     self.mark_node(id);
                     continue;
                 }

@@ -154,7 +154,7 @@ pub struct NodeEntry {
     /// The rack, or the switch, it hangs on.
     #[serde(default)]
     pub rack: u32,
-    /// What it is: up, asleep, booting, falling_asleep or down.
+    /// What it is: up, closed, asleep, booting, falling_asleep or down.
     #[serde(default = "up")]
     pub state: NodePower,
     /// What the plan in force wants it to be: up or asleep; as it is, if not there.

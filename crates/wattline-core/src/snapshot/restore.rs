@@ -279,7 +279,9 @@ impl Snapshot {
             let since = node.idle_since_s.map(|s| time(|| format!("nodes[{at}].idle_since_s"), s));
             let target = node.target.unwrap_or(match node.state {
                 NodePower::Asleep | NodePower::FallingAsleep => Target::Asleep,
-                NodePower::Up | NodePower::Booting | NodePower::Down => Target::Up,
+                NodePower::Up | NodePower::Closed | NodePower::Booting | NodePower::Down => {
+                    Target::Up
+                }
             });
             let reason = node.reason.unwrap_or(Reason::Arrived);
             let since = since.transpose()?.unwrap_or(now);

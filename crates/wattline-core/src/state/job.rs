@@ -72,6 +72,9 @@ pub struct JobState {
     pub(crate) not_before: Timestamp,
     pub(crate) cancelled: bool,
     pub(crate) on_hold: bool,
+    /// On a node that is closed: it stays there until it is done.
+    #[serde(default)]
+    pub(crate) stays: bool,
     pub(crate) touched: bool,
     pub(crate) dirty: bool,
 }
@@ -98,6 +101,7 @@ impl JobState {
             not_before: Timestamp::from_micros(i64::MIN),
             cancelled: false,
             on_hold: false,
+            stays: false,
             touched: false,
             dirty: false,
         }
@@ -112,7 +116,9 @@ impl JobState {
     /// A policy may decide about it.
     #[must_use]
     pub fn is_plannable(&self) -> bool {
-        !self.is_unwanted() && !matches!(self.phase, Phase::Finished | Phase::Held(_))
+        !self.is_unwanted()
+            && !self.stays
+            && !matches!(self.phase, Phase::Finished | Phase::Held(_))
     }
 
     /// Its user wants it to stop: cancelled, or on hold.

@@ -20,11 +20,12 @@ pub use restore::RestoredJob;
 use crate::cluster::{Cluster, Menu, Shape};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::job::Job;
-use crate::placement::Placement;
+use crate::placement::{Placement, Share};
 use crate::plan::Reason;
 use crate::power::{self, NodePower};
 use crate::time::Timestamp;
 use crate::units::Watts;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -248,6 +249,7 @@ impl State {
                 self.settle(share.node);
             }
         }
+        self.settle_job(id);
     }
 
     /// Sets what a node should be.
@@ -262,6 +264,11 @@ impl State {
     pub(crate) fn set_power(&mut self, id: NodeId, power: NodePower) {
         self.nodes[id.index()].power = power;
         self.settle(id);
+        let here: SmallVec<[JobId; 8]> =
+            self.nodes[id.index()].planned.iter().map(|r| r.job).collect();
+        for job in here {
+            self.settle_job(job);
+        }
     }
 
     /// From now on the job holds these GPUs.
@@ -274,6 +281,7 @@ impl State {
         }
         self.jobs[id.index()].held = Some(placement);
         self.held_jobs += 1;
+        self.settle_job(id);
     }
 
     /// The job holds nothing any more.
@@ -284,6 +292,7 @@ impl State {
             self.nodes[share.node.index()].held.remove(id);
             self.settle(share.node);
         }
+        self.settle_job(id);
     }
 
     /// The limit that is counted for a job's GPUs.
@@ -307,6 +316,22 @@ impl State {
         if job.phase != Phase::Finished {
             job.phase = Phase::Finished;
             self.unfinished -= 1;
+        }
+    }
+
+    /// A job that is where it is planned, on a node that is closed, stays there.
+    fn settle_job(&mut self, id: JobId) {
+        let job = &self.jobs[id.index()];
+        let closed = |share: Share| self.nodes[share.node.index()].power == NodePower::Closed;
+        let stays = match (&job.held, &job.planned) {
+            (Some(held), Some(planned)) => {
+                held.same_but_limit(planned) && held.allocation.shares().any(closed)
+            }
+            _ => false,
+        };
+        if job.stays != stays {
+            self.jobs[id.index()].stays = stays;
+            self.touch_job(id);
         }
     }
 

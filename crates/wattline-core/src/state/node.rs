@@ -111,6 +111,12 @@ impl NodeState {
         }
     }
 
+    /// Whether it is ours to plan with: neither lost nor closed.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        !matches!(self.power, NodePower::Down | NodePower::Closed)
+    }
+
     /// The power state to count for what is planned: a node that must come up counts as booting.
     #[must_use]
     pub fn planned_power(&self) -> NodePower {
@@ -122,6 +128,7 @@ impl NodeState {
     pub fn power_under(&self, target: Target) -> NodePower {
         match (self.power, target) {
             (NodePower::Down, _) => NodePower::Down,
+            (NodePower::Closed, _) => NodePower::Closed,
             (_, Target::Asleep) => NodePower::Asleep,
             (NodePower::Up, Target::Up) => NodePower::Up,
             (_, Target::Up) => NodePower::Booting,

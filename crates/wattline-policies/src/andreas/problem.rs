@@ -100,8 +100,8 @@ impl<'v, 'a> Problem<'v, 'a> {
             let first = self.classes.len();
             let mut keys: Vec<(&Node, Occupancy)> = Vec::new();
             for id in cluster.node_ids().filter(|id| cluster.node(*id).gpu_type == gpu_type) {
-                if view.state.node(id).power == NodePower::Down {
-                    self.base += cluster.most_power(id).get();
+                if !view.state.node(id).is_ours() {
+                    self.base += view.state.node(id).planned_committed().get();
                     continue;
                 }
                 let key = (cluster.node(id), self.fixed(id));

@@ -12,7 +12,6 @@ use wattline_core::job::WorkRate;
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
-use wattline_core::power::NodePower;
 use wattline_core::time::Timestamp;
 use wattline_core::units::{Seconds, Watts};
 
@@ -140,7 +139,7 @@ impl Timeline {
             .node_ids()
             .zip(ended)
             .map(|(id, mut ended)| {
-                let usable = view.state.node(id).power != NodePower::Down;
+                let usable = view.state.node(id).is_ours();
                 let mut count = if usable { free.free_on(id) } else { 0 };
                 let mut steps = vec![(view.now, count)];
                 ended.sort_unstable();

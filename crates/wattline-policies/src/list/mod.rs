@@ -20,7 +20,6 @@ use wattline_core::job::Job;
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::{Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView, Policy};
-use wattline_core::power::NodePower;
 use wattline_core::state::Target;
 use wattline_core::time::Timestamp;
 use wattline_core::units::Seconds;
@@ -104,10 +103,11 @@ impl ListPolicy {
         let waits = job.is_waiting() && !view.state.menu(job.menu).is_empty();
         self.waiting.set(id, waits.then(|| (job.menu, (self.rank)(&job.job))));
         let (mut runs, mut capped) = (false, false);
+        // One that stays where it is whatever is planned runs, and is left alone.
         if let Some(placement) = &job.planned {
             let card = view.state.cluster().gpu_type(placement.configuration.gpu_type);
             runs = true;
-            capped = placement.configuration.power_limit < card.default_limit;
+            capped = job.is_plannable() && placement.configuration.power_limit < card.default_limit;
         }
         member(&mut self.running, id, runs);
         member(&mut self.capped, id, capped);
@@ -118,8 +118,7 @@ impl ListPolicy {
             return;
         }
         let node = view.state.node(id);
-        let idle =
-            node.planned.is_empty() && node.target == Target::Up && node.power != NodePower::Down;
+        let idle = node.planned.is_empty() && node.target == Target::Up && node.is_ours();
         self.set_idle(id, idle.then_some(node.idle_since));
     }
 

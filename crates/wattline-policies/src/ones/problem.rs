@@ -134,7 +134,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             asked += u64::from(job.job.gpus.requested);
         }
         let free = |id: NodeId| {
-            let there = state.node(id).power != NodePower::Down;
+            let there = state.node(id).is_ours();
             there.then(|| free_mask(view, &decides, id))
         };
         let cluster = state.cluster();
@@ -315,7 +315,7 @@ fn item(
 /// had to be woken first, because which nodes are up changes while a plan is carried out.
 pub(super) fn committed_if(view: &ClusterView<'_>, id: NodeId, held: Occupancy) -> Watts {
     let power = match (view.state.node(id).power, held.busy) {
-        (NodePower::Down, _) => NodePower::Down,
+        (power @ (NodePower::Down | NodePower::Closed), _) => power,
         (_, 0) => NodePower::Asleep,
         (_, _) => NodePower::Booting,
     };

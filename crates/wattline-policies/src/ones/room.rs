@@ -7,7 +7,7 @@ use wattline_core::cluster::Shape;
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::policy::ClusterView;
-use wattline_core::power::{NodePower, Occupancy};
+use wattline_core::power::Occupancy;
 use wattline_core::units::Watts;
 
 /// Who runs where; by item.
@@ -190,7 +190,7 @@ pub(super) fn at_any_limit(problem: &Problem<'_, '_>) -> Option<(usize, Placemen
         for way in &item.ways {
             let here = |node: &NodeId| {
                 let right = cluster.node(*node).gpu_type == way.shape.gpu_type;
-                let there = state.node(*node).power != NodePower::Down;
+                let there = state.node(*node).is_ours();
                 right && there && room.free.free_on(*node) >= way.shape.gpus
             };
             let places: Vec<Allocation> =

@@ -130,7 +130,7 @@ impl FreeGpus {
     pub(crate) fn sync(&mut self, state: &State, id: NodeId) {
         let node = state.node(id);
         let group = match (node.power, node.target) {
-            (NodePower::Down, _) => Group::Gone,
+            (NodePower::Down | NodePower::Closed, _) => Group::Gone,
             (_, Target::Up) => Group::Awake,
             (_, Target::Asleep) => Group::Asleep,
         };

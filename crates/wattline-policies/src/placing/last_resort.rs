@@ -6,7 +6,6 @@ use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
-use wattline_core::power::NodePower;
 use wattline_core::state::Target;
 use wattline_core::units::Watts;
 
@@ -70,7 +69,7 @@ pub(crate) fn start_at_any_limit(
     let could_sleep: Vec<NodeId> = cluster
         .node_ids()
         .filter(|node| !free.is_asleep(*node))
-        .filter(|node| view.state.node(*node).power != NodePower::Down)
+        .filter(|node| view.state.node(*node).is_ours())
         .collect();
     for (choice, place) in places {
         let mut trial = draft.trial();

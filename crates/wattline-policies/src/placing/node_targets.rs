@@ -44,7 +44,7 @@ impl<'a, 'v> NodeTargets<'a, 'v> {
     /// The node is up, woken if it must be.
     pub(crate) fn needed(&mut self, id: NodeId) {
         let here = &mut self.targets[id.index()];
-        if here.0 == Target::Asleep && self.view.state.node(id).power != NodePower::Down {
+        if here.0 == Target::Asleep && self.view.state.node(id).is_ours() {
             *here = (Target::Up, Reason::NodeNeeded);
         }
     }
@@ -54,7 +54,7 @@ impl<'a, 'v> NodeTargets<'a, 'v> {
     pub(crate) fn idle(&mut self, id: NodeId, sleep_after: Option<Seconds>, plan: &mut Plan) {
         let node = self.view.state.node(id);
         let here = &mut self.targets[id.index()];
-        if here.0 == Target::Asleep || node.power == NodePower::Down {
+        if here.0 == Target::Asleep || !node.is_ours() {
             return;
         }
         let now = self.view.now;
@@ -80,7 +80,7 @@ impl<'a, 'v> NodeTargets<'a, 'v> {
         while sum > budget
             && let Some(id) = order.pop()
         {
-            let idle = held[id.index()].busy == 0 && state.node(id).power != NodePower::Down;
+            let idle = held[id.index()].busy == 0 && state.node(id).is_ours();
             if idle && self.targets[id.index()].0 == Target::Up {
                 sum += committed(id, Target::Asleep) - committed(id, Target::Up);
                 self.targets[id.index()] = (Target::Asleep, Reason::NodeOverBudget);

@@ -31,7 +31,7 @@ pub(super) fn say_nodes(
         _ => 2,
     });
     for id in ids {
-        if view.state.node(id).power == NodePower::Down {
+        if !view.state.node(id).is_ours() {
             continue;
         }
         if held[id.index()].busy > 0 {

@@ -188,7 +188,7 @@ impl<'v, 'a> Problem<'v, 'a> {
     pub(super) fn ready(&self) -> Vec<Option<bool>> {
         let state = self.view.state;
         let ready = |id: NodeId| match state.node(id).power {
-            NodePower::Down => None,
+            NodePower::Down | NodePower::Closed => None,
             power => Some(matches!(power, NodePower::Up | NodePower::FallingAsleep)),
         };
         state.cluster().node_ids().map(ready).collect()
@@ -213,7 +213,7 @@ impl<'v, 'a> Problem<'v, 'a> {
     /// it had to be woken first, because which nodes are up changes while a plan is carried out.
     pub(super) fn committed_if(&self, id: NodeId, held: Occupancy) -> f64 {
         let power = match self.view.state.node(id).power {
-            NodePower::Down => NodePower::Down,
+            power @ (NodePower::Down | NodePower::Closed) => power,
             _ if held.busy > 0 => NodePower::Booting,
             _ => NodePower::Asleep,
         };

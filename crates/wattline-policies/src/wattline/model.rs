@@ -167,8 +167,9 @@ impl<'v, 'a> Problem<'v, 'a> {
         let empty = Nodes::new(&classes, class_of, cluster.gpu_types().len());
         let lost: f64 = cluster
             .node_ids()
-            .filter(|id| view.state.node(*id).power == NodePower::Down)
-            .map(|id| cluster.most_power(id).get())
+            .map(|id| view.state.node(id))
+            .filter(|node| !node.is_ours())
+            .map(|node| node.planned_committed().get())
             .sum();
         let mut problem = Self {
             view,
@@ -401,7 +402,7 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
     let mut class_of = Vec::with_capacity(cluster.nodes().len());
     for id in cluster.node_ids() {
         let state = view.state.node(id);
-        if state.power == NodePower::Down {
+        if !state.is_ours() {
             class_of.push(NO_CLASS);
             continue;
         }

@@ -91,6 +91,9 @@ pub struct NodeGroup {
     /// their default limit, if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PathBuf>,
+    /// The partitions of SLURM that they are in, of those that are looked after; all, unless said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<String>,
     /// Their GPU type.
     pub gpu: Box<str>,
     /// GPUs in each.
@@ -124,6 +127,7 @@ impl Default for NodeGroup {
             count: 1,
             names: None,
             limits: None,
+            partitions: Vec::new(),
             gpu: "h200".into(),
             gpus: 8,
             base: None,

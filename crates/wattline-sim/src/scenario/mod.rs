@@ -129,6 +129,9 @@ pub struct SiteParts {
     pub cluster: Arc<Cluster>,
     /// Node by node, the folder where its limits are set.
     pub limits: Vec<Option<PathBuf>>,
+    /// GPU type by GPU type, the partitions that its nodes are in; empty: all. Equal GPUs in other
+    /// partitions are types of their own.
+    pub partitions: Vec<Vec<String>>,
     /// What energy costs.
     pub prices: Prices,
     /// The power budget, if there is one.
@@ -180,7 +183,7 @@ impl Scenario {
     /// When the scenario names something that does not exist.
     pub fn instance(&self, file: &str, seed: Option<u64>) -> Result<Instance, ScenarioError> {
         let seed = seed.unwrap_or(self.seed);
-        let cluster = Arc::new(self.cluster(file)?);
+        let cluster = Arc::new(self.cluster(file)?.0);
         let mut physics = Physics::new(Arc::clone(&cluster), self.read_measurements()?);
         let jobs = generate(self, file, &cluster, &mut physics, seed)?;
         let mut instance = Instance::new(self.name.clone(), physics, cluster, jobs);
@@ -202,7 +205,8 @@ impl Scenario {
     /// # Errors
     /// When the file names something that does not exist.
     pub fn site(&self, file: &str) -> Result<SiteParts, ScenarioError> {
-        let cluster = Arc::new(self.cluster(file)?);
+        let (cluster, partitions) = self.cluster(file)?;
+        let cluster = Arc::new(cluster);
         let mut limits = Vec::new();
         for group in &self.nodes {
             for name in group.names(file, limits.len())? {
@@ -217,6 +221,7 @@ impl Scenario {
             measurements: self.measurements_path(),
             cluster,
             limits,
+            partitions,
         })
     }
 
@@ -235,9 +240,10 @@ impl Scenario {
         Ok(Some(Measured::read(input, &file)?))
     }
 
-    fn cluster(&self, file: &str) -> Result<Cluster, ScenarioError> {
+    /// The machines, and the partitions of each GPU type.
+    fn cluster(&self, file: &str) -> Result<(Cluster, Vec<Vec<String>>), ScenarioError> {
         let catalogue = Catalogue::built_in();
-        let mut cards: Vec<GpuType> = Vec::new();
+        let mut cards: Vec<(GpuType, Vec<String>)> = Vec::new();
         let mut nodes = Vec::new();
         for group in &self.nodes {
             let own = self.gpu.iter().find(|g| g.name == group.gpu);
@@ -254,8 +260,11 @@ impl Scenario {
             if self.slurm.is_some() && group.limits.is_none() {
                 (card.min_limit, card.max_limit) = (card.default_limit, card.default_limit);
             }
-            let at = cards.iter().position(|c| *c == card).unwrap_or_else(|| {
-                cards.push(card.clone());
+            let mut partitions = group.partitions.clone();
+            partitions.sort();
+            let same = |c: &(GpuType, Vec<String>)| c.0 == card && c.1 == partitions;
+            let at = cards.iter().position(same).unwrap_or_else(|| {
+                cards.push((card.clone(), partitions));
                 cards.len() - 1
             });
             for name in group.names(file, nodes.len())? {
@@ -270,8 +279,10 @@ impl Scenario {
                 nodes.push(node);
             }
         }
-        Cluster::new(cards, nodes)
-            .map_err(|source| ScenarioError::Cluster { file: file.to_owned(), source })
+        let (cards, partitions) = cards.into_iter().unzip();
+        let cluster = Cluster::new(cards, nodes)
+            .map_err(|source| ScenarioError::Cluster { file: file.to_owned(), source })?;
+        Ok((cluster, partitions))
     }
 
     fn prices(&self, file: &str) -> Result<Prices, ScenarioError> {

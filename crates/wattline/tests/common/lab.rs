@@ -188,10 +188,18 @@ impl Lab {
 
     /// Submits a job of alice's, by its script. Says its number.
     pub fn submit(&self, name: &str, script: &str) -> u32 {
+        self.submit_with(name, script, &[])
+    }
+
+    /// The same with options of `sbatch`.
+    pub fn submit_with(&self, name: &str, script: &str, options: &[&str]) -> u32 {
         let path = self.folder.join("jobs").join(format!("{name}.sh"));
         fs::write(&path, script).unwrap();
         let path = path.display().to_string();
-        let output = self.as_user("alice", "sbatch", &["--parsable", "-J", name, &path]);
+        let mut args = vec!["--parsable", "-J", name];
+        args.extend(options);
+        args.push(&path);
+        let output = self.as_user("alice", "sbatch", &args);
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         text.parse().unwrap_or_else(|_| panic!("{name}: {text} {error}"))

@@ -65,6 +65,10 @@ pub struct SlurmJob {
     pub nodes: Vec<String>,
     /// The nodes it must run on.
     pub required_nodes: Vec<String>,
+    /// Whether there are nodes that it must not run on.
+    pub excludes_nodes: bool,
+    /// Features that its nodes must have.
+    pub features: Option<String>,
     /// GPUs asked on each node.
     pub gpus_per_node: Option<GpuCount>,
     /// GPUs asked in all.
@@ -107,8 +111,10 @@ pub struct SlurmJob {
     pub array_job_id: Option<u32>,
     /// Which task of the array.
     pub array_task_id: Option<u32>,
-    /// The tasks of an array that have not been split off yet.
+    /// The tasks of an array that have no record of their own yet, as SLURM writes them.
     pub array_tasks: Option<String>,
+    /// How many tasks of the array may run at a time, if its user says so.
+    pub array_at_once: Option<u32>,
     /// The heterogeneous job it belongs to.
     pub het_job_id: Option<u32>,
     /// Which part of that.
@@ -120,6 +126,35 @@ pub struct SlurmJob {
 }
 
 impl SlurmJob {
+    /// How commands name it. A task of an array is named as such: one of them has the array's own
+    /// number, and that number alone means all of them.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match (self.array_job_id, self.array_task_id) {
+            (Some(array), Some(task)) => format!("{array}_{task}"),
+            _ => self.key.id.to_string(),
+        }
+    }
+
+    /// The type of GPU that it asks for, if it names one.
+    #[must_use]
+    pub fn gpu_type(&self) -> Option<&str> {
+        let asked = [&self.gpus_per_node, &self.gpus_per_job, &self.gpus_per_task];
+        asked.into_iter().flatten().find_map(|gpus| gpus.gpu_type.as_deref())
+    }
+
+    /// Whether not any node will do.
+    #[must_use]
+    pub fn wants_certain_nodes(&self) -> bool {
+        !self.required_nodes.is_empty() || self.excludes_nodes || self.features.is_some()
+    }
+
+    /// Whether it is the rest of an array, of tasks that have no record of their own yet.
+    #[must_use]
+    pub fn is_whole_array(&self) -> bool {
+        self.array_task_id.is_none() && self.array_tasks.as_ref().is_some_and(|t| !t.is_empty())
+    }
+
     /// All GPUs that it asks for, by whichever way it asks; 0 if none. What it asks for in a way that
     /// is not read here (per socket) is known only once it holds them.
     #[must_use]
@@ -154,6 +189,8 @@ impl super::record::Wanted for Wanted {
         "nice",
         "nodes",
         "required_nodes",
+        "excluded_nodes",
+        "features",
         "tres_per_node",
         "tres_per_job",
         "tres_per_task",
@@ -177,6 +214,7 @@ impl super::record::Wanted for Wanted {
         "array_job_id",
         "array_task_id",
         "array_task_string",
+        "array_max_tasks",
         "het_job_id",
         "het_job_offset",
         "dependency",
@@ -220,6 +258,8 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
             Number::Unset | Number::Infinite => 0,
         },
         required_nodes: hosts(fields, "required_nodes")?,
+        excludes_nodes: !fields.text("excluded_nodes")?.is_empty(),
+        features: fields.owned("features")?,
         nodes,
         gpus_per_node: asked(fields, "tres_per_node")?,
         gpus_per_job: asked(fields, "tres_per_job")?,
@@ -246,6 +286,7 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
         array_job_id,
         array_task_id: array_job_id.and(fields.count32("array_task_id")?),
         array_tasks: fields.owned("array_task_string")?,
+        array_at_once: nonzero(fields.count32("array_max_tasks")?),
         het_job_id,
         het_job_offset: het_job_id.and(fields.count32("het_job_offset")?),
         dependency: fields.owned("dependency")?,

@@ -1,0 +1,98 @@
+//! Arrays of jobs that wait.
+//!
+//! SLURM shows an array as one job until somebody asks for a task of it. Each task is a job for us,
+//! so tasks are asked for as they are needed: as many as the array's user lets run at a time, and
+//! no more than would fill the cluster a few times.
+
+use super::Slurm;
+use super::read::SlurmJob;
+use crate::backend::Known;
+use wattline_core::Timestamp;
+
+/// Tasks that wait or run fill the cluster at most so often.
+const TIMES: u32 = 4;
+/// Tasks that are asked for at one look.
+const AT_ONCE: usize = 32;
+
+impl Slurm {
+    /// Gives tasks records of their own.
+    pub(super) fn split_arrays(&mut self, now: Timestamp, known: Known<'_>) {
+        let Some(seen) = self.seen.take() else { return };
+        let mine = |job: &&SlurmJob| {
+            let stranger = known.directory.find(&super::seen::key(job)).is_none();
+            job.is_whole_array() && job.state.waits() && job.gpus_asked() > 0 && stranger
+        };
+        if self.controls() {
+            for array in seen.jobs.iter().filter(mine) {
+                if self.site.looks_after(&array.partition) {
+                    self.split(now, array, &seen.jobs);
+                }
+            }
+        }
+        self.seen = Some(seen);
+    }
+
+    fn split(&mut self, now: Timestamp, array: &SlurmJob, jobs: &[SlurmJob]) {
+        let number = array.address();
+        if !array.held {
+            // Somebody has let it go, or it came past the gate.
+            if self.may_correct(now, array.key.id) {
+                self.hold(&number);
+            }
+            return;
+        }
+        let cluster: u32 = self.site.cluster.nodes().iter().map(|node| u32::from(node.gpus)).sum();
+        let fill = (cluster * TIMES).div_ceil(array.gpus_asked().max(1));
+        let most = array.array_at_once.unwrap_or(u32::MAX).min(fill).max(1) as usize;
+        let live = |job: &&SlurmJob| {
+            job.array_job_id == array.array_job_id
+                && job.array_task_id.is_some()
+                && !job.state.is_over()
+        };
+        let room = most.saturating_sub(jobs.iter().filter(live).count()).min(AT_ONCE);
+        for task in tasks(array.array_tasks.as_deref().unwrap_or("")).take(room) {
+            // To hold a task that is held changes nothing but that it gets a record.
+            let name = format!("{number}_{task}");
+            if let Err(error) = self.commands.run("scontrol", &["uhold", &name]) {
+                if self.refused.insert(array.key.id) {
+                    self.complain(format!("task {name} cannot be told from its array: {error}"));
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// The tasks that SLURM names, such as `0,4-6,10-20:5%3`. Long lists it cuts off.
+fn tasks(text: &str) -> impl Iterator<Item = u32> + '_ {
+    let list = text.split('%').next().unwrap_or("");
+    list.split(',').map_while(range).flatten()
+}
+
+fn range(text: &str) -> Option<impl Iterator<Item = u32> + use<>> {
+    let (span, step) = match text.split_once(':') {
+        Some((span, step)) => (span, step.parse().ok().filter(|step| *step > 0)?),
+        None => (text, 1),
+    };
+    let (first, last) = span.split_once('-').unwrap_or((span, span));
+    let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    Some((first..=last).step_by(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_read_as_slurm_writes_them() {
+        let read = |text: &str| tasks(text).take(100).collect::<Vec<_>>();
+        assert_eq!(read("0-3%2"), [0, 1, 2, 3]);
+        assert_eq!(read("1,3-5,10-20:5"), [1, 3, 4, 5, 10, 15, 20]);
+        assert_eq!(read("7"), [7]);
+        assert_eq!(read("1,2,..."), [1, 2]);
+        for nothing in ["", "%3", "x", "5-", "-", "1-3:0", "9-2"] {
+            assert_eq!(read(nothing), [] as [u32; 0], "{nothing:?}");
+        }
+        assert_eq!(read("0-4294967295").len(), 100);
+    }
+}
