@@ -17,7 +17,7 @@ const AT_ONCE: usize = 32;
 impl Slurm {
     /// Gives tasks records of their own.
     pub(super) fn split_arrays(&mut self, now: Timestamp, known: Known<'_>) {
-        let Some(seen) = self.seen.take() else { return };
+        let Some(seen) = self.seen.clone() else { return };
         let mine = |job: &&SlurmJob| {
             let stranger = known.directory.find(&super::seen::key(job)).is_none();
             job.is_whole_array() && job.state.waits() && job.gpus_asked() > 0 && stranger
@@ -29,7 +29,6 @@ impl Slurm {
                 }
             }
         }
-        self.seen = Some(seen);
     }
 
     fn split(&mut self, now: Timestamp, array: &SlurmJob, jobs: &[SlurmJob]) {

@@ -33,6 +33,7 @@ use command::Commands;
 use runs::Stretch;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
@@ -73,7 +74,8 @@ struct Wanted {
 pub struct Slurm {
     site: Site,
     commands: Commands,
-    seen: Option<Seen>,
+    /// What SLURM showed last.
+    seen: Option<Arc<Seen>>,
     asked: Option<Timestamp>,
     wanted: BTreeMap<ActionId, Wanted>,
     /// Jobs that SLURM does not show, since when.
@@ -200,7 +202,7 @@ impl Backend for Slurm {
         let mut seen =
             Seen::look(&self.commands).map_err(|error| BackendError(error.to_string()))?;
         seen.recognise(known.directory);
-        self.seen = Some(seen);
+        self.seen = Some(Arc::new(seen));
         self.beat(now);
         self.wanted.retain(|id, _| known.engine.is_under_way(*id));
         let mut news = Vec::new();

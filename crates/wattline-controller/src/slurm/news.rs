@@ -22,14 +22,13 @@ const AGAIN: Seconds = Seconds::new(5.0);
 
 impl Slurm {
     pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
-        let Some(seen) = self.seen.take() else { return };
+        let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
             if id.index() < known.engine.state().job_count() {
                 self.absent.remove(&id);
                 self.news_of(now, id, job, known, news);
             }
         }
-        self.seen = Some(seen);
         self.gone(now, known, news);
     }
 

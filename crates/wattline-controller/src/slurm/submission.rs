@@ -3,7 +3,7 @@
 use super::Slurm;
 use super::command::printable;
 use super::metadata::{self, Asked, Range, Told, When};
-use super::read::SlurmJob;
+use super::read::{SlurmJob, SlurmNode};
 use super::seen::key;
 use crate::backend::{Known, News};
 use crate::directory::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
@@ -23,7 +23,7 @@ impl Slurm {
     /// Jobs that nobody has told of yet. Those of other partitions count while they run: they hold
     /// GPUs.
     pub(super) fn submissions(&mut self, known: Known<'_>, news: &mut Vec<News>) {
-        let Some(seen) = self.seen.take() else { return };
+        let Some(seen) = self.seen.clone() else { return };
         for job in seen.strangers(known.directory) {
             if job.state.is_over() {
                 continue;
@@ -44,7 +44,6 @@ impl Slurm {
                 }
             }
         }
-        self.seen = Some(seen);
     }
 
     /// What a job asks for. One that cannot be placed is left alone.
@@ -55,9 +54,9 @@ impl Slurm {
                 "heterogeneous jobs are not placed yet; `wattline release` gives it to SLURM",
             );
         }
-        if waits && job.key.restarts == 0 && job.wants_certain_nodes() {
+        if waits && job.key.restarts == 0 && job.names_nodes() {
             return Err(
-                "jobs for certain nodes (-w, -x, -C) are not placed yet; `wattline release` gives it to SLURM",
+                "jobs for certain nodes (-w, -x) are not placed yet; `wattline release` gives it to SLURM",
             );
         }
         let told = self.told(job);
@@ -113,7 +112,9 @@ impl Slurm {
         if waits {
             let shapes = self.shapes(&shaped, job);
             if shapes.is_empty() {
-                return Err("its partition has no such GPUs, or not as many on each node");
+                return Err(
+                    "its partition has no such GPUs with the features it names on all of their nodes, or not as many on each node",
+                );
             }
             shaped.shapes = Some(shapes);
         }
@@ -170,18 +171,27 @@ impl Slurm {
         let meant = |shape: &Shape| {
             self.site.serves(shape.gpu_type, &job.partition)
                 && job.gpu_type().is_none_or(|name| self.is_called(shape.gpu_type, name))
+                && job.features.as_deref().is_none_or(|list| self.has_all(shape.gpu_type, list))
         };
         cluster.menu(shaped).iter().copied().filter(even).filter(meant).collect()
     }
 
     /// Whether SLURM calls GPUs of this type so.
     fn is_called(&self, gpu_type: GpuTypeId, name: &str) -> bool {
+        self.all_nodes(gpu_type, |node| node.gpus.gpu_type.as_deref() == Some(name))
+    }
+
+    /// Whether all nodes with GPUs of this type have these features: names with `&` in between.
+    /// What else SLURM lets one write is understood by no node.
+    fn has_all(&self, gpu_type: GpuTypeId, features: &str) -> bool {
+        let has = |node: &SlurmNode, one: &str| node.features.iter().any(|feature| feature == one);
+        self.all_nodes(gpu_type, |node| features.split('&').all(|one| has(node, one.trim())))
+    }
+
+    fn all_nodes(&self, gpu_type: GpuTypeId, is: impl Fn(&SlurmNode) -> bool) -> bool {
         let Some(seen) = &self.seen else { return false };
         let mut of_type = self.site.cluster.nodes().iter().filter(|n| n.gpu_type == gpu_type);
-        of_type.any(|node| {
-            let gpus = seen.nodes.get(&*node.name).map(|node| &node.gpus);
-            gpus.is_some_and(|gpus| gpus.gpu_type.as_deref() == Some(name))
-        })
+        of_type.all(|node| seen.nodes.get(&*node.name).is_some_and(&is))
     }
 }
 

@@ -143,10 +143,10 @@ impl SlurmJob {
         asked.into_iter().flatten().find_map(|gpus| gpus.gpu_type.as_deref())
     }
 
-    /// Whether not any node will do.
+    /// Whether not any node will do, whatever it is like.
     #[must_use]
-    pub fn wants_certain_nodes(&self) -> bool {
-        !self.required_nodes.is_empty() || self.excludes_nodes || self.features.is_some()
+    pub fn names_nodes(&self) -> bool {
+        !self.required_nodes.is_empty() || self.excludes_nodes
     }
 
     /// Whether it is the rest of an array, of tasks that have no record of their own yet.
