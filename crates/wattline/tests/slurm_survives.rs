@@ -92,10 +92,7 @@ fn signal(name: &str, pid: &str) {
     assert!(sent.success(), "kill {name} {pid}");
 }
 
-/// Takes five minutes, and SLURM itself may forget what a job holds when it is killed:
-/// `cargo test -p wattline --test slurm_survives -- --ignored --nocapture`.
 #[test]
-#[ignore = "five minutes, and SLURM does not always survive it"]
 fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = [("SLURMDTIMEOUT", "8")];
