@@ -99,17 +99,23 @@ fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
     let Some(mut lab) = Lab::up("survives", &settings) else { return };
     let site = lab.site("6 kW", "control");
     lab.control(&site);
-    let long = |n: u32| Spec { work: 900, deadline: 60, ..spec(n) };
+    let long = |n: u32| Spec { work: 1500, deadline: 60, ..spec(n) };
     let numbers: Vec<u32> =
         (0..6).map(|n| lab.submit(&format!("job{n}"), &lab.train(&long(n)))).collect();
     let running = |lab: &Lab| {
         let jobs = lab.queue().unwrap_or_default();
         jobs.into_iter().filter(|job| job.state == State::Running).collect::<Vec<_>>()
     };
-    lab.until("jobs to run", Duration::from_secs(60), || running(&lab).len() >= 3);
-
-    // slurmctld is killed and comes back. What it has not saved by then it forgets, up to 5 s.
-    std::thread::sleep(Duration::from_secs(6));
+    // slurmctld is killed and comes back. It forgets what it has not saved by then, up to 5 s, and
+    // ends jobs that it does not know to run: so none has started or ended for longer than that.
+    let mut calm = (Vec::new(), Instant::now());
+    lab.until("jobs to run and nothing to change", Duration::from_secs(90), || {
+        let runs: Vec<_> = running(&lab).iter().map(|job| (job.key, job.gpus.clone())).collect();
+        if runs != calm.0 {
+            calm = (runs, Instant::now());
+        }
+        calm.0.len() >= 3 && calm.1.elapsed() > Duration::from_secs(12)
+    });
     let pid = |lab: &Lab, name: &str| {
         fs::read_to_string(lab.folder.join("run").join(name)).unwrap().trim().to_owned()
     };

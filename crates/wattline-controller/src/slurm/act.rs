@@ -9,13 +9,16 @@ use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::placement::Placement;
-use wattline_core::state::Phase;
+use wattline_core::state::{JobState, Phase};
 use wattline_core::units::{Seconds, Watts};
 
 /// A command that had no effect is given again after this long.
 const AGAIN: Seconds = Seconds::new(5.0);
 /// SLURM counts in seconds; a job that was requeued is not started again before two have begun.
 const AFTER_REQUEUE: Seconds = Seconds::new(2.0);
+/// When SLURM was killed it may have forgotten that a job runs. It ends the job when the node tells
+/// of it, which takes as long as this at most.
+const ORPHANS: Seconds = Seconds::new(20.0);
 /// A node that does not come up in so many boot times, and this long, does not come up.
 const BOOTS: f64 = 3.0;
 const BOOT_SLACK: Seconds = Seconds::new(60.0);
@@ -81,6 +84,9 @@ impl Slurm {
         if job.key.restarts > 0 && now < requeued + AFTER_REQUEUE {
             return step;
         }
+        if self.may_still_run(now, job, known.engine.state().job(id)) {
+            return step;
+        }
         if job.held {
             if let Step::Released(at) = step
                 && now < at + AGAIN
@@ -132,6 +138,14 @@ impl Slurm {
                 Step::GivingUp(now)
             }
         }
+    }
+
+    /// Whether a job that SLURM says waits may run all the same: it counts fewer runs than there
+    /// were, so it has forgotten one.
+    fn may_still_run(&self, now: Timestamp, job: &SlurmJob, state: &JobState) -> bool {
+        let runs = state.first_start.map_or(0, |_| state.restarts + 1);
+        let since = self.answers.map_or(now, |answers| answers.max(state.progress.as_of));
+        job.key.restarts < runs && now < since + ORPHANS
     }
 
     /// A job that SLURM has started otherwise than it was told.

@@ -77,6 +77,8 @@ pub struct Slurm {
     /// What SLURM showed last.
     seen: Option<Arc<Seen>>,
     asked: Option<Timestamp>,
+    /// Since when SLURM answers each time.
+    answers: Option<Timestamp>,
     wanted: BTreeMap<ActionId, Wanted>,
     /// Jobs that SLURM does not show, since when.
     absent: BTreeMap<JobId, Timestamp>,
@@ -104,6 +106,7 @@ impl Slurm {
             commands,
             seen: None,
             asked: None,
+            answers: None,
             wanted: BTreeMap::new(),
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
@@ -199,8 +202,10 @@ impl Backend for Slurm {
             return Ok(Vec::new());
         }
         self.asked = Some(now);
+        let answered = self.answers.take();
         let mut seen =
             Seen::look(&self.commands).map_err(|error| BackendError(error.to_string()))?;
+        self.answers = answered.or(Some(now));
         seen.recognise(known.directory);
         self.seen = Some(Arc::new(seen));
         self.beat(now);
