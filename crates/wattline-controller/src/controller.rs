@@ -358,6 +358,7 @@ fn act(
         if sent.at.is_some_and(|at| now < at + AGAIN) {
             continue;
         }
+        tracing::debug!(action = sent.action.id.0, kind = ?sent.action.kind, "sent");
         match backend.send(now, &sent.action, Known { engine, directory }) {
             Ok(()) => sent.at = Some(now),
             Err(error) => outcome = Err(error),

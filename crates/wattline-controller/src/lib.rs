@@ -17,6 +17,7 @@ mod emulated;
 mod foresight;
 pub mod history;
 pub mod http;
+pub mod log;
 pub mod planning;
 mod saving;
 pub mod slurm;

@@ -12,6 +12,7 @@ use super::tally::Turns;
 use crate::backend::Backend;
 use crate::controller::{Controller, ControllerError, Moment};
 use crate::desk::Desk;
+use crate::log::harmless;
 use crate::saving::Saving;
 use crate::store::{Keep, Store, StoreError};
 use std::sync::Arc;
@@ -238,6 +239,9 @@ impl<B: Backend + Metered> Drive<B> {
             let text = in_words(&alert, self.controller.engine().state());
             events.push(plain(now, "alert", text));
         }
+        for event in &events {
+            tracing::warn!("{}: {}", event.kind, harmless(&event.text));
+        }
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
         }
@@ -294,6 +298,9 @@ impl<B: Backend + Metered> Drive<B> {
         look(&picture);
         self.count_load(&picture);
         self.daemon.publish(Arc::clone(&picture));
+        for event in &events {
+            tracing::debug!("{}: {}", event.kind, harmless(&event.text));
+        }
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
         }

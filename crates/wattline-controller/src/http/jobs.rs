@@ -3,7 +3,7 @@
 use super::access::Identity;
 use super::body::{Asked, Input};
 use super::refusal::{Answer, Noted, Refusal};
-use super::rows::{job_row, per_hour};
+use super::rows::{job_row, per_hour, reach};
 use super::{Api, admit};
 use crate::controller::ControllerError;
 use crate::daemon::{JobView, Picture};
@@ -89,7 +89,8 @@ pub(super) async fn list(
         let _ = known.chain(&pending).try_for_each(|view| take(view));
     }
     let Page { rows: jobs, next, .. } = page;
-    Ok(Json(JobPage { schema: "wattline.queue/1".to_owned(), now_s: now.seconds(), jobs, next }))
+    let (schema, outlook) = ("wattline.queue/1".to_owned(), reach(&picture));
+    Ok(Json(JobPage { schema, now_s: now.seconds(), jobs, outlook, next }))
 }
 
 struct Page {
@@ -274,7 +275,7 @@ pub(super) async fn hold(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Response> {
-    change(&api, &who, &id, "on_hold", |api, now, id| api.daemon.desk().hold(now, id, true)).await
+    hold_or_release(&api, &who, &id, true).await
 }
 
 /// Lets a job go on.
@@ -286,7 +287,12 @@ pub(super) async fn release(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Response> {
-    change(&api, &who, &id, "released", |api, now, id| api.daemon.desk().hold(now, id, false)).await
+    hold_or_release(&api, &who, &id, false).await
+}
+
+async fn hold_or_release(api: &Api, who: &Identity, id: &str, hold: bool) -> Answer<Response> {
+    let what = if hold { "on_hold" } else { "released" };
+    change(api, who, id, what, move |api, now, id| api.daemon.desk().hold(now, id, hold)).await
 }
 
 async fn change(
