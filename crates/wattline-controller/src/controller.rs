@@ -101,10 +101,9 @@ impl Replica {
         }
         for event in entry.events {
             let measured = match &event {
-                Event::Measured(measured) => Some(Measurement {
-                    at: measured.at.min(self.now),
-                    ..*measured
-                }),
+                Event::Measured(measured) => {
+                    Some(Measurement { at: measured.at.min(self.now), ..*measured })
+                }
                 _ => None,
             };
             // What makes no sense changes nothing, also when it is read again.

@@ -49,9 +49,8 @@ impl Twin {
 
     /// Takes in what it was told. Not for the loop.
     fn learn(&self) {
-        let unheard = std::mem::take(
-            &mut *self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let unheard =
+            std::mem::take(&mut *self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner));
         if unheard.is_empty() {
             return;
         }

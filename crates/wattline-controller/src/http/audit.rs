@@ -145,7 +145,10 @@ impl Log {
             all.extend(std::iter::from_fn(|| lines.try_recv().ok()).take(MOST_WAITING));
             let text: String = all.iter().map(|waiting| waiting.text.as_str()).collect();
             if let Err(error) = self.write(&text) {
-                tracing::error!("{}: the audit log cannot be written: {error}", self.path.display());
+                tracing::error!(
+                    "{}: the audit log cannot be written: {error}",
+                    self.path.display()
+                );
                 tracing::error!("not in the audit log: {}", text.trim_end());
             }
             let (kept, written): (Vec<Waiting>, Vec<Waiting>) =
@@ -154,7 +157,10 @@ impl Log {
             if !kept.is_empty()
                 && let Err(error) = self.file.sync_data()
             {
-                tracing::error!("{}: the audit log is not on the disk: {error}", self.path.display());
+                tracing::error!(
+                    "{}: the audit log is not on the disk: {error}",
+                    self.path.display()
+                );
             }
             kept.into_iter().for_each(Waiting::tell);
         }

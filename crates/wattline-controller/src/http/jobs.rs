@@ -1,7 +1,7 @@
 //! Jobs: listed, submitted, changed, taken back.
 
 use super::access::Identity;
-use super::body::{Asked, Input};
+use super::body::{Asked, Input, page_size};
 use super::refusal::{Answer, Noted, Refusal};
 use super::rows::{job_row, per_hour, reach};
 use super::{Api, admit};
@@ -14,14 +14,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use std::sync::{Arc, PoisonError};
-use wattline_api::{
-    Accepted, JobPage, JobQuery, JobRow, MOST_IN_A_PAGE, Problem, SubmitRequest, UpdateRequest,
-};
+use wattline_api::{Accepted, JobPage, JobQuery, JobRow, Problem, SubmitRequest, UpdateRequest};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 
-/// Rows of a page, if nothing else is asked for.
-const USUAL_PAGE: u32 = 100;
 /// No more jobs than this are looked at for one page.
 const MOST_LOOKED_AT: usize = 50_000;
 
@@ -51,11 +47,7 @@ pub(super) async fn list(
             format!("is '{}'; known are unfinished, all, {}", clip(state), STATES.join(", "));
         return Err(Refusal::field("state", detail));
     }
-    let limit = query.limit.unwrap_or(USUAL_PAGE);
-    if !(1..=MOST_IN_A_PAGE).contains(&limit) {
-        let detail = format!("{limit} is not between 1 and {MOST_IN_A_PAGE}");
-        return Err(Refusal::field("limit", detail));
-    }
+    let limit = page_size(query.limit)?;
     if let Some(user) = &query.user
         && !who.sees(user)
     {
@@ -67,7 +59,7 @@ pub(super) async fn list(
     let first = query.after.map_or(JobId(0), |after| JobId(after.saturating_add(1)));
     let over = matches!(state, "all" | "finished" | "cancelled");
     let pending: Vec<Arc<JobView>> = pending(&api, &picture, first);
-    let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit: limit as usize };
+    let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit };
     let is_wanted = |view: &JobView| {
         let named = query.user.as_deref().is_none_or(|user| *view.user == *user);
         let fits = match state {

@@ -2,24 +2,20 @@
 
 use super::Api;
 use super::access::Identity;
-use super::body::Asked;
+use super::body::{Asked, page_size};
 use super::refusal::{Answer, Refusal};
 use crate::daemon::{Hour, JobView};
 use axum::extract::State;
 use axum::{Extension, Json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wattline_api::{
-    JobFigures, MOST_IN_A_PAGE, PowerFigures, Problem, Report, ReportQuery, ReportRow, ReportRows,
-};
+use wattline_api::{JobFigures, PowerFigures, Problem, Report, ReportQuery, ReportRow, ReportRows};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// The period, if none is named.
 const USUAL: Seconds = Seconds::new(7.0 * 86_400.0);
-/// Rows of a page, if nothing else is asked for.
-const USUAL_PAGE: u32 = 100;
 /// Whoever waits for another's report waits no longer than this.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -34,11 +30,7 @@ pub(super) async fn show(
 ) -> Answer<Json<Report>> {
     let now = api.daemon.pace().now();
     let (since, until) = period(&query, now)?;
-    let limit = query.limit.unwrap_or(USUAL_PAGE);
-    if !(1..=MOST_IN_A_PAGE).contains(&limit) {
-        let detail = format!("{limit} is not between 1 and {MOST_IN_A_PAGE}");
-        return Err(Refusal::field("limit", detail));
-    }
+    let limit = page_size(query.limit)?;
     let busy = || Refusal::unavailable("other reports are being made", "try again in a moment");
     let slot = tokio::time::timeout(PATIENCE, api.reporting.acquire()).await;
     let slot = slot.map_err(|_| busy())?.map_err(|_| busy())?;
@@ -172,13 +164,11 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(at.max(1) - 1).copied()
 }
 
-fn page(sums: BTreeMap<Arc<str>, Sum>, after: Option<&str>, limit: u32) -> ReportRows {
+fn page(sums: BTreeMap<Arc<str>, Sum>, after: Option<&str>, limit: usize) -> ReportRows {
     let mut left = sums.into_iter().filter(|(name, _)| after.is_none_or(|after| **name > *after));
-    let row = |(name, sum): (Arc<str>, Sum)| ReportRow {
-        name: name.to_string(),
-        figures: sum.figures(),
-    };
-    let rows: Vec<ReportRow> = left.by_ref().take(limit as usize).map(row).collect();
+    let row =
+        |(name, sum): (Arc<str>, Sum)| ReportRow { name: name.to_string(), figures: sum.figures() };
+    let rows: Vec<ReportRow> = left.by_ref().take(limit).map(row).collect();
     let next = left.next().and(rows.last()).map(|row| row.name.clone());
     ReportRows { rows, next }
 }

@@ -188,3 +188,119 @@ impl Slurm {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::directory::Directory;
+    use crate::slurm::Config;
+    use std::fs;
+    use std::sync::Arc;
+    use wattline_core::engine::{Engine, EngineConfig};
+    use wattline_core::placement::{Allocation, Configuration, Placement, Share};
+    use wattline_core::prices::Prices;
+    use wattline_sim::scenario::Scenario;
+    use wattline_world::oracle::Oracle;
+
+    fn at(seconds: f64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    fn found(job: u32, node: u32, mask: u64, limit: Watts) -> Event {
+        let gpus = mask.count_ones();
+        let gpu_type = wattline_core::ids::GpuTypeId(0);
+        let configuration =
+            Configuration { gpu_type, gpus, nodes: 1, batch: 64, power_limit: limit };
+        let allocation =
+            Allocation::over([Share { node: NodeId(node), mask }].into_iter().collect());
+        Event::Found { job: JobId(job), placement: Placement { configuration, allocation } }
+    }
+
+    #[test]
+    fn jobs_share_what_is_above_base_and_idle_and_it_is_written_down() {
+        let text =
+            "name = \"m\"\n[[nodes]]\ncount = 2\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 3\n";
+        let scenario = Scenario::parse(text, "m").unwrap();
+        let instance = scenario.instance("m", None).unwrap();
+        let cluster = Arc::clone(&instance.cluster);
+        let folder = tempfile::tempdir().unwrap();
+        let (NodeDraw::Additive { base }, card) =
+            (&cluster.node(NodeId(0)).draw, cluster.gpu_type(cluster.node(NodeId(0)).gpu_type))
+        else {
+            panic!("by its parts")
+        };
+        let (base, idle, limit) = (base.get(), card.idle.get(), card.default_limit);
+        let say =
+            |watts: f64| fs::write(folder.path().join("watts"), format!("{watts}\n")).unwrap();
+        say(base + idle + 900.0);
+        fs::write(folder.path().join("enforced1"), "321\n").unwrap();
+        let limits = [Some(folder.path().to_owned()), None];
+        let site = Site::new(Config::default(), Arc::clone(&cluster), &limits);
+        let mut slurm = Slurm::new(site);
+        let mut engine = Engine::new(
+            EngineConfig::default(),
+            State::new(cluster, at(0.0)),
+            Box::new(crate::watch::Watch),
+            Box::new(Oracle(Arc::clone(&instance.physics))),
+            Prices::default(),
+            None,
+        );
+        for job in instance.jobs.iter().take(3) {
+            engine.handle(at(0.0), Event::Submitted(Arc::clone(job))).unwrap();
+        }
+        // Two jobs on three GPUs of a node that says what it draws, one on a node that does not.
+        for event in [found(0, 0, 0b11, limit), found(1, 0, 0b100, limit), found(2, 1, 1, limit)] {
+            engine.handle(at(0.0), event).unwrap();
+        }
+        let mut directory = Directory::default();
+        let known = Known { engine: &engine, directory: &directory };
+        slurm.meter(at(10.0), known);
+        assert_eq!(slurm.meters().energy(NodeId(0)), None, "one look is no time");
+        slurm.meter(at(12.0), known);
+        let energy = |job| slurm.meters().job(JobId(job)).map(|drawn| drawn.energy.get().round());
+        assert_eq!([energy(0), energy(1), energy(2)], [Some(1200.0), Some(600.0), None]);
+        let node = slurm.meters().energy(NodeId(0)).unwrap().get();
+        assert!((node - 2.0 * (base + idle + 900.0)).abs() < 1e-6);
+        assert_eq!((slurm.meters().energy(NodeId(1)), slurm.meters().drawn()), (None, None));
+        assert_eq!(slurm.meters().limits(NodeId(0)), [(1, Watts::new(321.0))]);
+        // Less than base and idle is nobody's, and a long pause is not filled.
+        say(base / 2.0);
+        slurm.meter(at(13.0), known);
+        say(base + idle + 900.0);
+        slurm.meter(at(1000.0), known);
+        let drawn = slurm.meters().job(JobId(0)).unwrap();
+        assert_eq!(drawn.energy.get().round(), 1200.0);
+        let bill = Prices::default();
+        let paid = bill.bill(Watts::new(600.0) * bill.pue, at(10.0), at(12.0)).total();
+        assert!((drawn.bill.get() - paid.get()).abs() < 1e-12);
+        // What is due is told until it is written down, and then no more.
+        let tell = |slurm: &mut Slurm, now: f64, directory: &Directory| -> Vec<Note> {
+            let mut news = Vec::new();
+            slurm.meter_news(at(now), Known { engine: &engine, directory }, &mut news);
+            let note = |news| match news {
+                News::Noted(Event::Clock, note) => note,
+                other => panic!("{other:?}"),
+            };
+            news.into_iter().map(note).collect()
+        };
+        assert_eq!(tell(&mut slurm, 20.0, &directory), [], "not yet");
+        for now in [1000.0, 2000.0] {
+            let notes = tell(&mut slurm, now, &directory);
+            assert_eq!(notes.len(), 2, "{notes:?}");
+            assert_eq!(notes[0], Note::Drawn { job: JobId(0), drawn });
+            if now > 1000.0 {
+                notes.iter().for_each(|note| directory.note(note));
+            }
+        }
+        assert_eq!(tell(&mut slurm, 3000.0, &directory), []);
+        // Another controller goes on from what is written down.
+        let known = Known { engine: &engine, directory: &directory };
+        let limits = [Some(folder.path().to_owned()), None];
+        let cluster = Arc::clone(engine.state().cluster());
+        let mut next = Slurm::new(Site::new(Config::default(), cluster, &limits));
+        next.meter(at(4000.0), known);
+        next.meter(at(4001.0), known);
+        assert_eq!(next.meters().job(JobId(0)).unwrap().energy.get().round(), 1800.0);
+    }
+}

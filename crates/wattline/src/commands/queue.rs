@@ -116,7 +116,11 @@ fn table(page: &JobPage) -> String {
     }
     // What is missing above is said here.
     if let Some(outlook) = page.outlook.as_ref().filter(|_| !page.jobs.is_empty()) {
-        text += &format!("\nforeseen {}: {}", when(Some(outlook.at_s), page.now_s), harmless(&outlook.text));
+        text += &format!(
+            "\nforeseen {}: {}",
+            when(Some(outlook.at_s), page.now_s),
+            harmless(&outlook.text)
+        );
     }
     if page.next.is_some() {
         text += "\nthere are more: say --limit N";

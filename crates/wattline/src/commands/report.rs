@@ -4,7 +4,9 @@ use crate::client::{Server, encoded};
 use crate::failure::{Failure, Result};
 use crate::output::{self, duration, harmless, percent};
 use anyhow::anyhow;
-use wattline_api::{JobFigures, MOST_IN_A_PAGE, PowerFigures, Report, ReportQuery, ReportRow, Status};
+use wattline_api::{
+    JobFigures, MOST_IN_A_PAGE, PowerFigures, Report, ReportQuery, ReportRow, Status,
+};
 use wattline_core::units::Seconds;
 
 #[derive(Debug, clap::Args)]
@@ -119,12 +121,22 @@ fn text(report: &Report) -> String {
         time.map_or_else(|_| format!("{seconds:.0} s"), |time| format!("{time:.0}"))
     };
     let length = duration(report.until_s - report.since_s);
-    let mut text =
-        format!("{} to {} ({length})\n", stamp(report.since_s), stamp(report.until_s));
+    let mut text = format!("{} to {} ({length})\n", stamp(report.since_s), stamp(report.until_s));
     text += &power(&report.power);
     let header = [
-        "", "submitted", "finished", "cancelled", "late", "deadlines met", "late EUR", "kWh",
-        "EUR", "mean", "p50", "p99", "restarts",
+        "",
+        "submitted",
+        "finished",
+        "cancelled",
+        "late",
+        "deadlines met",
+        "late EUR",
+        "kWh",
+        "EUR",
+        "mean",
+        "p50",
+        "p99",
+        "restarts",
     ];
     let all = ReportRow { name: "all jobs".to_owned(), figures: report.totals.clone() };
     text += &format!("\n{}\n", output::table(&header, vec![row(&all)]));
@@ -149,10 +161,13 @@ fn power(power: &PowerFigures) -> String {
     };
     let kilowatts = |watts: f64| format!("{:.2} kW", watts / 1e3);
     let committed = power.committed_peak_w.map_or_else(dash, kilowatts);
-    let budget = power.budget_mean_w.map_or_else(|| "none".to_owned(), |mean| {
-        let over = duration(power.budget_exceeded_s);
-        format!("{} on average, exceeded for {over}", kilowatts(mean))
-    });
+    let budget = power.budget_mean_w.map_or_else(
+        || "none".to_owned(),
+        |mean| {
+            let over = duration(power.budget_exceeded_s);
+            format!("{} on average, exceeded for {over}", kilowatts(mean))
+        },
+    );
     let number = |value: Option<f64>| value.map_or_else(dash, |value| format!("{value:.2}"));
     format!(
         "power        {} on average, {} at most, measured for {}; {committed} committed at most\n\
