@@ -102,6 +102,7 @@ impl<B: Backend + Metered> Drive<B> {
         let mut painter = Painter::new();
         let heard = controller.desk().journal(Store::len);
         let frame = Frame {
+            reads: true,
             heard,
             turns: Arc::default(),
             outlook: Arc::default(),
@@ -178,7 +179,8 @@ impl<B: Backend + Metered> Drive<B> {
             let lends = self.lender.is_due();
             let due = rang || over || lends || painted.elapsed() >= PAINT_EVERY;
             if due {
-                let picture = self.paint(&mut look);
+                // Forecasts begin with what was drawn so far.
+                let picture = self.paint(lends || over, &mut look);
                 painted = Instant::now();
                 if lends {
                     self.lend(&picture);
@@ -282,10 +284,11 @@ impl<B: Backend + Metered> Drive<B> {
         self.turns.lent(took);
     }
 
-    fn paint(&mut self, look: &mut impl FnMut(&Picture)) -> Arc<Picture> {
+    fn paint(&mut self, reads: bool, look: &mut impl FnMut(&Picture)) -> Arc<Picture> {
         let now = self.now();
         let controller = &self.controller;
         let frame = Frame {
+            reads,
             heard: self.heard,
             turns: Arc::new(self.turns.clone()),
             outlook: self.daemon.outlook(),

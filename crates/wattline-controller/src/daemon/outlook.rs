@@ -112,7 +112,7 @@ fn spacing(looked: Seconds, far: Seconds, plans: f64, left: usize) -> Seconds {
     // Each is farther from the last by the same factor.
     let here = looked.max(far * NEAR);
     // It may turn out to be farther than it seemed.
-    let far = far.max(here * 2.0);
+    let far = far.max(here * 1.2);
     let growth = (far / here).powf(1.0 / plans.max(1.0)) - 1.0;
     here * growth
 }

@@ -7,7 +7,7 @@ use super::tally::{Quantity, Tally, Turns};
 use crate::directory::Directory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wattline_api::Event;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
@@ -95,14 +95,12 @@ impl JobView {
     }
 
     fn differs(&self, state: &JobState) -> bool {
-        // What a job that holds GPUs draws is never the same.
-        state.held.is_some()
-            || self.held.is_some()
-            || self.phase != state.phase
+        self.phase != state.phase
             || self.reason != state.reason
             || self.on_hold != state.is_on_hold()
             || self.cancelled != state.is_cancelled()
             || self.planned != state.planned
+            || self.held != state.held
             || self.progress != state.progress
             || !Arc::ptr_eq(&self.job, &state.job)
     }
@@ -248,11 +246,18 @@ pub(super) struct Painter {
     over_budget: Seconds,
     painted: Option<Timestamp>,
     gauges: Gauges,
+    /// When the jobs' meters were last read.
+    read: Option<Instant>,
     tally: Tally,
 }
 
+/// How often the meters of jobs that do nothing new are read.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
 /// What a picture is made of beside the engine.
 pub(super) struct Frame {
+    /// Whether the meters of all jobs that run are to be read.
+    pub(super) reads: bool,
     pub(super) heard: u64,
     pub(super) turns: Arc<Turns>,
     pub(super) outlook: Arc<Outlook>,
@@ -277,6 +282,7 @@ impl Painter {
             over_budget: Seconds::ZERO,
             painted: None,
             gauges: Gauges::default(),
+            read: None,
             tally: Tally::default(),
         }
     }
@@ -292,13 +298,18 @@ impl Painter {
         frame: Frame,
     ) -> (Picture, Vec<Event>) {
         let first = self.painted.is_none();
+        let reads = frame.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
+        if reads {
+            self.read = Some(Instant::now());
+        }
         let mut events = Vec::new();
         let state = engine.state();
         let mut unfinished = std::mem::take(&mut self.unfinished);
         unfinished.retain(|id| {
             let job = state.job(*id);
             let Some(old) = self.jobs.get(id.index()).cloned() else { return true };
-            if old.differs(job) {
+            // What a job that holds GPUs draws is never the same.
+            if old.differs(job) || (reads && job.held.is_some()) {
                 let view = self.look(*id, job, directory, meters, now);
                 self.compare(&old, &view, engine, now, &mut events);
                 self.jobs.set(id.index(), view);
