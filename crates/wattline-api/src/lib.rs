@@ -12,6 +12,7 @@ mod node;
 mod page;
 mod plan;
 mod problem;
+mod report;
 mod status;
 
 pub use budget::{Budget, BudgetRequest};
@@ -19,11 +20,12 @@ pub use event::Event;
 pub use explain::{Choice, Explanation, WhatIf};
 pub use job::{Accepted, JobRow, Placement, SubmitRequest, UpdateRequest};
 pub use node::{NodeList, NodeRow};
-pub use page::{JobPage, JobQuery, MOST_IN_A_PAGE};
+pub use page::{JobPage, JobQuery, MOST_IN_A_PAGE, Reach};
 pub use plan::{
     Foreseen, On, PlanInForce, PlanQuery, Planned, PlannedJob, PlannedNode, PlannedRow, Runs,
 };
 pub use problem::Problem;
+pub use report::{JobFigures, PowerFigures, Report, ReportQuery, ReportRow, ReportRows};
 pub use status::Status;
 
 /// The version of the paths.

@@ -27,6 +27,23 @@ pub struct JobQuery {
     pub limit: Option<u32>,
 }
 
+/// How far is foreseen. What is not foreseen of a job comes later than that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Reach {
+    /// When it was foreseen.
+    pub at_s: f64,
+    /// How far it reaches.
+    pub until_s: f64,
+    /// Until then every plan was made that will be; after that fewer, and times are less exact.
+    pub exact_until_s: f64,
+    /// Jobs that were not over,
+    pub jobs: usize,
+    /// and how many of them end within its reach.
+    pub ended: usize,
+    /// In a sentence.
+    pub text: String,
+}
+
 /// Some jobs, by number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobPage {
@@ -36,6 +53,9 @@ pub struct JobPage {
     pub now_s: f64,
     /// The jobs.
     pub jobs: Vec<JobRow>,
+    /// How far is foreseen; none: nothing yet.
+    #[serde(default)]
+    pub outlook: Option<Reach>,
     /// Ask with `after` set to this for the next page; none if this is the last.
     pub next: Option<u32>,
 }

@@ -16,6 +16,7 @@ use wattline_core::action::Action;
 use wattline_core::engine::{Engine, Event, EventError};
 use wattline_core::ids::ActionId;
 use wattline_core::image::ImageError;
+use wattline_core::predictor::Measurement;
 use wattline_core::units::Seconds;
 
 /// An action that is not confirmed after this long is sent again.
@@ -44,6 +45,15 @@ pub enum ControllerError {
     Backend(#[from] BackendError),
 }
 
+/// Where a turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// All was heard and written down; the engine takes it in, and plans if that is due.
+    Thinks,
+    /// It has; the cluster is told.
+    Acts,
+}
+
 /// An action that the cluster has not confirmed.
 struct Sent {
     action: Action,
@@ -60,6 +70,8 @@ struct Replica {
     /// The number of the report to hear next.
     next_report: u64,
     sent: BTreeMap<ActionId, Sent>,
+    /// What was measured, for whoever learns beside the engine.
+    learned: Vec<Measurement>,
 }
 
 impl Replica {
@@ -70,6 +82,7 @@ impl Replica {
             now: begin.at,
             next_report: 1,
             sent: BTreeMap::new(),
+            learned: Vec::new(),
         }
     }
 
@@ -87,8 +100,16 @@ impl Replica {
             }
         }
         for event in entry.events {
+            let measured = match &event {
+                Event::Measured(measured) => {
+                    Some(Measurement { at: measured.at.min(self.now), ..*measured })
+                }
+                _ => None,
+            };
             // What makes no sense changes nothing, also when it is read again.
-            let _ = self.engine.handle(self.now, event);
+            if self.engine.handle(self.now, event).is_ok() {
+                self.learned.extend(measured);
+            }
         }
         // Plans are made at turns, so that all that is told between two of them is one plan.
         if entry.acts {
@@ -137,6 +158,7 @@ impl<B: Backend> Controller<B> {
         replica.sent.values_mut().for_each(|sent| sent.at = None);
         read(&desk, opened.after, |entry| {
             replica.take_in(entry);
+            replica.learned.clear();
             Ok(())
         })?;
         Ok(Self { replica, desk, backend, opened })
@@ -191,6 +213,11 @@ impl<B: Backend> Controller<B> {
         self.replica.engine.poll_alert()
     }
 
+    /// What was measured since the last time, for whoever learns beside the engine.
+    pub fn take_learned(&mut self) -> Vec<Measurement> {
+        std::mem::take(&mut self.replica.learned)
+    }
+
     /// Its cluster.
     #[must_use]
     pub fn backend(&self) -> &B {
@@ -235,6 +262,18 @@ impl<B: Backend> Controller<B> {
     /// When what was heard cannot be written down: then it will be heard again, and nothing was
     /// done. When the cluster does not answer: then whatever else was to be done has been done.
     pub fn turn(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        self.turn_watched(now, &mut |_| ())
+    }
+
+    /// As [`Controller::turn`], and tells where it is, for whoever has a clock.
+    ///
+    /// # Errors
+    /// As [`Controller::turn`].
+    pub fn turn_watched(
+        &mut self,
+        now: Timestamp,
+        is_at: &mut dyn FnMut(Moment),
+    ) -> Result<(), ControllerError> {
         self.hear_requests();
         let now = self.replica.now.max(now);
         let heard = self.backend.reports(now, self.replica.next_report, self.replica.known());
@@ -243,7 +282,7 @@ impl<B: Backend> Controller<B> {
             Err(error) => (Vec::new(), Err(error)),
         };
         reports.sort_by_key(|report| report.number);
-        let now = self.write_down(now, reports)?;
+        let now = self.write_down(now, reports, is_at)?;
         Ok(answer.and(act(&mut self.backend, &mut self.replica, now))?)
     }
 
@@ -261,6 +300,7 @@ impl<B: Backend> Controller<B> {
         &mut self,
         now: Timestamp,
         reports: Vec<Report>,
+        is_at: &mut dyn FnMut(Moment),
     ) -> Result<Timestamp, ControllerError> {
         let mut ledger = self.desk.ledger();
         for entry in ledger.take_unread() {
@@ -297,7 +337,9 @@ impl<B: Backend> Controller<B> {
         let entry = ledger.write_down(entry)?;
         // Requests are taken while the engine thinks.
         drop(ledger);
+        is_at(Moment::Thinks);
         self.replica.take_in(entry);
+        is_at(Moment::Acts);
         Ok(at)
     }
 }
@@ -315,6 +357,7 @@ fn act(
         if sent.at.is_some_and(|at| now < at + AGAIN) {
             continue;
         }
+        tracing::debug!(action = sent.action.id.0, kind = ?sent.action.kind, "sent");
         match backend.send(now, &sent.action, Known { engine, directory }) {
             Ok(()) => sent.at = Some(now),
             Err(error) => outcome = Err(error),
@@ -365,6 +408,7 @@ impl Controller<Emulated> {
                 return Err(ControllerError::Otherwise(number));
             }
             replica.take_in(entry);
+            replica.learned.clear();
             if acts {
                 act(&mut backend, &mut replica, at)?;
             }

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wattline_core::ids::{JobId, WorkloadId};
 use wattline_core::job::Job;
+use wattline_core::units::{Euros, Joules};
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
 /// give it to another job. And a job that is requeued counts as submitted again, under its number.
@@ -81,6 +83,15 @@ pub enum Checkpoint {
     None,
 }
 
+/// Energy, and what it cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// What was drawn.
+    pub energy: Joules,
+    /// What that cost, with cooling and carbon.
+    pub bill: Euros,
+}
+
 /// Something to remember beside the engine's events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -118,6 +129,13 @@ pub enum Note {
         /// How.
         how: Box<str>,
     },
+    /// What a job's GPUs were measured to have drawn so far, in all.
+    Drawn {
+        /// Which.
+        job: JobId,
+        /// What, and what that cost.
+        drawn: Drawn,
+    },
     /// A job was asked for under a key, so that asking again does not make it twice.
     Request {
         /// Which.
@@ -146,9 +164,12 @@ pub struct Submission {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Directory {
     workloads: Vec<Box<str>>,
-    origins: BTreeMap<JobId, Origin>,
+    /// Shared with copies: there is one for each job that ever was.
+    origins: BTreeMap<JobId, Arc<Origin>>,
     before: BTreeMap<Box<str>, Vec<f64>>,
-    ended: BTreeMap<JobId, Box<str>>,
+    ended: BTreeMap<JobId, Arc<str>>,
+    #[serde(default)]
+    drawn: BTreeMap<JobId, Drawn>,
     #[serde(skip)]
     by_name: BTreeMap<Box<str>, WorkloadId>,
     #[serde(skip)]
@@ -190,18 +211,20 @@ impl Directory {
                 if let Some(slurm) = &origin.slurm {
                     self.by_number.insert(slurm.key.id, *job);
                 }
-                self.origins.insert(*job, origin.clone());
+                self.origins.insert(*job, Arc::new(origin.clone()));
             }
             Note::Saved => {}
             Note::Key { job, key } => {
-                if let Some(slurm) = self.origins.get_mut(job).and_then(|o| o.slurm.as_mut()) {
+                let origin = self.origins.get_mut(job).map(Arc::make_mut);
+                if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {
                     slurm.key = *key;
                 }
             }
             Note::Before { node, limits } => {
                 self.before.entry(node.clone()).or_insert_with(|| limits.clone());
             }
-            Note::Ended { job, how } => drop(self.ended.insert(*job, how.clone())),
+            Note::Ended { job, how } => drop(self.ended.insert(*job, Arc::from(&**how))),
+            Note::Drawn { job, drawn } => drop(self.drawn.insert(*job, *drawn)),
             // Only the desk must know.
             Note::Request { .. } => {}
         }
@@ -227,7 +250,7 @@ impl Directory {
     /// Where a job comes from.
     #[must_use]
     pub fn origin(&self, job: JobId) -> Option<&Origin> {
-        self.origins.get(&job)
+        self.origins.get(&job).map(|origin| &**origin)
     }
 
     /// What a job is to SLURM.
@@ -241,6 +264,12 @@ impl Directory {
     pub fn find(&self, now: &SlurmKey) -> Option<JobId> {
         let job = *self.by_number.get(&now.id)?;
         self.slurm(job)?.key.is_now(now).then_some(job)
+    }
+
+    /// What a job's GPUs were measured to have drawn.
+    #[must_use]
+    pub fn drawn(&self, job: JobId) -> Option<Drawn> {
+        self.drawn.get(&job).copied()
     }
 
     /// All jobs that are SLURM's.

@@ -73,6 +73,13 @@ impl Predictor for Foresight {
         self.learner.image()
     }
 
+    fn twin(&self) -> Option<Box<dyn Predictor>> {
+        let cluster = Arc::clone(&self.cluster);
+        let mut learner = Learner::new(Arc::clone(&cluster));
+        learner.restore(&self.learner.image()).ok()?;
+        Some(Box::new(Self { learner, cluster }))
+    }
+
     fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
         self.learner.restore(image)
     }

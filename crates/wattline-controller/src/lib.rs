@@ -17,6 +17,7 @@ mod emulated;
 mod foresight;
 pub mod history;
 pub mod http;
+pub mod log;
 pub mod planning;
 mod saving;
 pub mod slurm;
@@ -24,10 +25,10 @@ pub mod store;
 mod watch;
 
 pub use backend::{Backend, BackendError, Known, News, Report};
-pub use controller::{Beginning, Controller, ControllerError, Opened};
+pub use controller::{Beginning, Controller, ControllerError, Moment, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{
-    Checkpoint, Directory, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
+    Checkpoint, Directory, Drawn, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
 };
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};

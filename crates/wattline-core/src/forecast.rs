@@ -39,11 +39,15 @@ pub struct Horizon<'a> {
     pub steps: u32,
     /// Asked before each of them: for callers who have a clock.
     pub go_on: &'a dyn Fn() -> bool,
+    /// Asked after each plan, with how far was looked ahead and how many jobs are left: no other
+    /// plan is made before so long. Zero: whenever the engine wants one. So the far future can be
+    /// seen as coarsely as it is known, and a long queue needs no plan for each of its jobs.
+    pub apart: &'a dyn Fn(Seconds, usize) -> Seconds,
 }
 
 impl Default for Horizon<'_> {
     fn default() -> Self {
-        Self { until_ended: None, steps: 200_000, go_on: &|| true }
+        Self { until_ended: None, steps: 200_000, go_on: &|| true, apart: &|_, _| Seconds::ZERO }
     }
 }
 
@@ -88,6 +92,8 @@ pub struct Forecast {
     pub at: Timestamp,
     /// How far it looked.
     pub until: Timestamp,
+    /// Until then every plan was made that the engine would make; see [`Horizon::apart`].
+    pub exact_until: Timestamp,
     /// Whether everything asked about has ended by then.
     pub complete: bool,
     /// By id. Jobs that were not asked about may end beyond the horizon.
@@ -155,6 +161,10 @@ struct Roll<'p> {
     accounts: BTreeMap<JobId, Account>,
     /// The engine refused an event: a bug, or a state that makes no sense.
     stuck: bool,
+    /// The last plan, and when the next one may be made.
+    planned: (Timestamp, Timestamp),
+    /// When a plan first came later than the engine wanted it.
+    coarse_since: Option<Timestamp>,
 }
 
 impl<'p> Roll<'p> {
@@ -179,6 +189,8 @@ impl<'p> Roll<'p> {
             ended: BTreeMap::new(),
             accounts: jobs.iter().map(|(id, _)| (*id, account)).collect(),
             stuck: false,
+            planned: (now, now),
+            coarse_since: None,
         };
         for (id, runs) in jobs {
             roll.attribute(id);
@@ -217,23 +229,35 @@ impl<'p> Roll<'p> {
 
     /// Whether everything asked about has ended.
     fn run_out(&mut self, horizon: &Horizon<'_>) -> bool {
+        let begin = self.now;
         let mut fruitless = 0;
         for _ in 0..horizon.steps {
             if self.stuck || self.is_over(horizon) || !(horizon.go_on)() {
                 break;
             }
             let happening = self.to_come.first_key_value().map(|((time, _), _)| *time);
-            let actions = self.engine.stats().actions;
-            match (happening, self.engine.poll_timeout()) {
+            let (actions, plans) = (self.engine.stats().actions, self.engine.stats().plans);
+            let wanted = self.engine.poll_timeout();
+            let due = wanted.map(|due| due.max(self.planned.1));
+            match (happening, due) {
                 // Everything that happens at an instant comes before the plan for it.
                 (Some(time), due) if due.is_none_or(|due| time <= due) => self.take_events(time),
                 (_, Some(due)) => {
                     self.now = self.now.max(due);
+                    let (last, next) = self.planned;
+                    if wanted.is_some_and(|wanted| wanted.max(last) < next) {
+                        self.coarse_since.get_or_insert(last);
+                    }
                     self.tell(Event::Clock);
                 }
                 (_, None) => break,
             }
             self.act();
+            if self.engine.stats().plans > plans {
+                let left = self.engine.state().unfinished();
+                let apart = (horizon.apart)(self.now.since(begin), left);
+                self.planned = (self.now, self.now + apart.max(Seconds::ZERO));
+            }
             let idle = self.engine.stats().actions == actions
                 && self.engine.state().held_jobs() == 0
                 && self.to_come.is_empty();
@@ -438,6 +462,7 @@ impl<'p> Roll<'p> {
                 }
             })
             .collect();
-        Forecast { at, until: self.now, complete: complete && !self.stuck, jobs }
+        let exact_until = self.coarse_since.unwrap_or(self.now);
+        Forecast { at, until: self.now, exact_until, complete: complete && !self.stuck, jobs }
     }
 }

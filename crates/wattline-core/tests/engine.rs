@@ -482,3 +482,67 @@ fn a_closed_node_keeps_its_jobs_and_takes_no_more() {
     assert_eq!(bench.state().job(JobId(2)).phase, Phase::Running);
     assert_eq!(bench.engine.stats().refused, refused + 2);
 }
+
+/// What was handed out has ended in one way, or is under way.
+#[test]
+fn every_action_is_counted_once_by_what_came_of_it() {
+    let mut bench = Bench::new(&[(0, 4), (0, 4)], 3, None);
+    let count = |bench: &Bench, kind: &str, outcome: &str| {
+        let outcomes = bench.engine.stats().outcomes;
+        let mut counts = outcomes.counts().filter(|(k, o, _)| *k == kind && o.name() == outcome);
+        counts.next().unwrap().2
+    };
+    let sent = |bench: &Bench, kind: &str| {
+        let outcomes = bench.engine.stats().outcomes;
+        outcomes.handed_out().find(|(k, _)| *k == kind).unwrap().1
+    };
+    // A start that fails until it is given up, and one that is confirmed twice.
+    let mut actions = bench.plan(vec![runs(0, on(&[(0, 1)], FULL))], vec![]);
+    for _ in 0..3 {
+        fail(&mut bench, only(&actions));
+        actions = next_try(&mut bench);
+    }
+    fail(&mut bench, only(&actions));
+    fail(&mut bench, only(&actions));
+    assert_eq!((count(&bench, "start", "failed"), count(&bench, "start", "given_up")), (3, 1));
+    let actions = bench.plan(vec![runs(1, on(&[(0, 2)], FULL))], vec![]);
+    let start = confirmation(&actions[0]);
+    bench.hear(start.clone());
+    bench.hear(start);
+    assert_eq!((sent(&bench, "start"), count(&bench, "start", "done")), (5, 1));
+    // A limit that its job's end overtakes, and one that is set.
+    let raise = bench.plan(vec![runs(1, on(&[(0, 2)], 150.0))], vec![]);
+    bench.carry_out(raise);
+    let raise = bench.plan(vec![runs(1, on(&[(0, 2)], 200.0))], vec![]);
+    assert_eq!(kinds(&raise), ["limit j1 200"]);
+    bench.hear(Event::Finished(JobId(1)));
+    assert_eq!((count(&bench, "limit", "done"), count(&bench, "limit", "overtaken")), (1, 1));
+    // A stop as asked, and one that comes too late.
+    bench.settle(vec![runs(2, on(&[(0, 1)], FULL))], vec![]);
+    bench.settle(vec![waits(2)], vec![]);
+    bench.settle(vec![runs(2, on(&[(0, 1)], FULL))], vec![]);
+    let stop = bench.plan(vec![waits(2)], vec![]);
+    assert_eq!(kinds(&stop), ["stop j2"]);
+    bench.hear(Event::Finished(JobId(2)));
+    assert_eq!((count(&bench, "stop", "done"), count(&bench, "stop", "overtaken")), (1, 1));
+    // Nodes.
+    bench.settle(vec![], vec![wants(1, Target::Asleep)]);
+    let wake = bench.plan(vec![], vec![wants(1, Target::Up)]);
+    assert_eq!(kinds(&wake), ["wake n1"]);
+    assert_eq!((count(&bench, "sleep", "done"), sent(&bench, "wake")), (1, 1));
+    bench.hear(Event::NodeLost(NodeId(1)));
+    assert_eq!((count(&bench, "wake", "done"), count(&bench, "wake", "overtaken")), (0, 1));
+    let outcomes = bench.engine.stats().outcomes;
+    let all: u64 = outcomes.counts().map(|(.., count)| count).sum();
+    assert_eq!(all, bench.engine.stats().actions, "none is under way");
+}
+
+/// When a job that never ran was over is known from its state alone.
+#[test]
+fn a_job_taken_back_before_it_ran_says_when_that_was() {
+    let mut bench = Bench::new(&[(0, 4)], 1, None);
+    bench.pass(70.0);
+    bench.hear(Event::Cancelled(JobId(0)));
+    let job = bench.state().job(JobId(0));
+    assert_eq!((job.phase, job.progress.as_of), (Phase::Finished, bench.now));
+}

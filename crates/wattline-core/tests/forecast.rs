@@ -166,3 +166,52 @@ fn a_forecast_ends_with_what_was_asked_for_and_never_runs_away() {
     assert!(!foreseen.complete);
     assert!(look(Horizon::ended(&[])).complete);
 }
+
+/// One job after the other on the one GPU, and no plan but when something happens.
+struct OneByOne(Arc<std::sync::atomic::AtomicU32>);
+
+impl Policy for OneByOne {
+    fn name(&self) -> &str {
+        "one by one"
+    }
+    fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut jobs = view.state.unfinished_jobs();
+        let next = jobs.next().filter(|(_, job)| job.is_waiting());
+        let jobs = next.map(|(id, _)| runs(id.0, on(&[(0, 1)], FULL))).into_iter().collect();
+        Plan { jobs, ..Plan::unchanged(view.plan) }
+    }
+}
+
+#[test]
+fn the_far_future_is_seen_with_fewer_plans_and_says_from_when() {
+    let bench = Bench::new(&[(0, 1)], 40, None);
+    let look = |apart: &dyn Fn(Seconds, usize) -> Seconds| {
+        let plans = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let policy = Box::new(OneByOne(Arc::clone(&plans)));
+        let seen =
+            forecast(&bench.engine, policy, bench.now, &Horizon { apart, ..Horizon::default() });
+        (seen, plans.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    let (exact, all) = look(&|_, _| Seconds::ZERO);
+    assert!(exact.complete && exact.exact_until == exact.until && exact.until == at(40_000.0));
+    let (same, as_many) = look(&|_, _| Seconds::new(1e-6));
+    assert_eq!((same.jobs, as_many), (exact.jobs.clone(), all), "nothing is that close");
+    // Every plan at first; then a job that ends waits for the next one.
+    let late = |looked: Seconds, left: usize| {
+        assert!(left <= 40);
+        if looked < Seconds::new(4000.0) { Seconds::ZERO } else { looked * 0.1 }
+    };
+    let (coarse, fewer) = look(&late);
+    assert!(coarse.complete);
+    assert!((at(10_000.0)..=at(12_000.0)).contains(&coarse.exact_until), "{}", coarse.exact_until);
+    for (a, b) in exact.jobs.iter().zip(&coarse.jobs) {
+        let (a, b) = (a.end.unwrap(), b.end.unwrap());
+        if a <= coarse.exact_until {
+            assert_eq!(a, b);
+        }
+        assert!(b >= a, "{a} {b}");
+    }
+    // Each job is a plan at its start, so there are no fewer; with more GPUs there are.
+    assert!(fewer <= all);
+}

@@ -245,6 +245,11 @@ impl Predictor for Learner {
         image::save(self)
     }
 
+    fn twin(&self) -> Option<Box<dyn Predictor>> {
+        let twin = image::read(Arc::clone(&self.cluster), &image::save(self)).ok()?;
+        Some(Box::new(twin))
+    }
+
     fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {
         *self = image::read(Arc::clone(&self.cluster), image)?;
         Ok(())

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use thiserror::Error;
+use wattline_core::cluster::Cluster;
 use wattline_core::ids::WorkloadId;
 use wattline_core::image::ImageError;
 use wattline_core::job::{Job, RestartCost};
@@ -106,7 +107,8 @@ impl Instance {
                     // They were checked when they were read.
                     let _ = learner.import(*workload, *gpu_type, reading);
                 }
-                Box::new(Learned { declared: Declared(Oracle(physics)), learner })
+                let cluster = Arc::clone(&self.cluster);
+                Box::new(Learned { declared: Declared(Oracle(physics)), learner, cluster })
             }
             Foresight::Learned | Foresight::Oracle => Box::new(Oracle(physics)),
             Foresight::NoisyOracle(sigma) => {
@@ -120,6 +122,7 @@ impl Instance {
 struct Learned {
     declared: Declared,
     learner: Learner,
+    cluster: Arc<Cluster>,
 }
 
 /// The run times that a site or a user states. They are exact here, because the jobs of such a
@@ -156,6 +159,13 @@ impl Predictor for Learned {
 
     fn image(&self) -> Vec<u8> {
         self.learner.image()
+    }
+
+    fn twin(&self) -> Option<Box<dyn Predictor>> {
+        let declared = Declared(Oracle(Arc::clone(&self.declared.0.0)));
+        let mut learner = Learner::new(Arc::clone(&self.cluster));
+        learner.restore(&self.learner.image()).ok()?;
+        Some(Box::new(Self { declared, learner, cluster: Arc::clone(&self.cluster) }))
     }
 
     fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {

@@ -24,6 +24,10 @@ impl Predictor for Oracle {
     }
 
     fn observe(&mut self, _: &Measurement) {}
+
+    fn twin(&self) -> Option<Box<dyn Predictor>> {
+        Some(Box::new(Self(Arc::clone(&self.0))))
+    }
 }
 
 /// Knows the physics but for an error that is fixed for each workload and configuration.
@@ -60,4 +64,12 @@ impl Predictor for NoisyOracle {
     }
 
     fn observe(&mut self, _: &Measurement) {}
+
+    fn twin(&self) -> Option<Box<dyn Predictor>> {
+        Some(Box::new(Self {
+            physics: Arc::clone(&self.physics),
+            sigma: self.sigma,
+            seed: self.seed,
+        }))
+    }
 }

@@ -99,6 +99,8 @@ struct WorldNode {
     residents: Vec<(JobId, u32)>,
     busy: u32,
     split: PowerSplit,
+    /// What it had drawn when its power last changed, and when that was.
+    energy: (Joules, Timestamp),
     epoch: u32,
     slow: f64,
     asleep_since: Timestamp,
@@ -141,6 +143,7 @@ impl World {
                 residents: Vec::new(),
                 busy: 0,
                 split: PowerSplit::default(),
+                energy: (Joules::ZERO, now),
                 epoch: 0,
                 slow: config.stragglers.map_or(1.0, |s| s.slowdown_of(config.seed, id)),
                 asleep_since: now,
@@ -201,6 +204,38 @@ impl World {
     #[must_use]
     pub fn job_bill(&self, id: JobId) -> Bill {
         self.jobs[id.index()].bill
+    }
+
+    /// What a job has drawn until `now`, and what that cost: also what is not settled yet.
+    #[must_use]
+    pub fn job_account(&self, id: JobId, now: Timestamp) -> (Joules, Bill) {
+        let job = &self.jobs[id.index()];
+        let (mut energy, mut bill) = (job.energy, job.bill);
+        if let Some(run) = &job.run {
+            energy += run.power.drawn * now.since(run.power_since).max(Seconds::ZERO);
+            bill += self.meter.prices().bill(run.power.billed, run.power_since, now);
+        }
+        (energy, bill)
+    }
+
+    /// What a node has drawn until `now`.
+    #[must_use]
+    pub fn node_energy(&self, id: NodeId, now: Timestamp) -> Joules {
+        let node = &self.nodes[id.index()];
+        let (energy, since) = node.energy;
+        energy + node.split.drawn() * now.since(since).max(Seconds::ZERO)
+    }
+
+    /// The limits of the GPUs that jobs hold on a node.
+    pub fn node_limits(&self, id: NodeId) -> impl Iterator<Item = (u8, Watts)> + '_ {
+        let runs = self.nodes[id.index()].residents.iter();
+        let runs = runs.filter_map(|(job, _)| self.jobs[job.index()].run.as_deref());
+        runs.flat_map(move |run| {
+            let limit = run.placement.configuration.power_limit;
+            let mask = run.placement.allocation.shares().filter(move |share| share.node == id);
+            let mask = mask.fold(0, |mask, share| mask | share.mask);
+            (0..64_u8).filter(move |gpu| mask >> gpu & 1 == 1).map(move |gpu| (gpu, limit))
+        })
     }
 
     /// What ran where, if that is kept.

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     /// Show or set the power budget
     #[command(subcommand)]
     Budget(commands::budget::Command),
+    /// What a period has come to: jobs, lateness, energy, power against the budget
+    Report(commands::report::Args),
     /// Give jobs, nodes and power limits back to SLURM as they were
     Release(commands::release::Args),
     /// Check SLURM, the gate, rights, folders and clocks, and say how to fix what is wrong

@@ -202,6 +202,18 @@ fn refused(status: StatusCode, text: &[u8]) -> Failure {
     if status.is_client_error() { Failure::Input(error) } else { Failure::Failed(error) }
 }
 
+/// A value of a query.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    text.bytes()
+        .map(
+            |byte| {
+                if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+            },
+        )
+        .collect()
+}
+
 /// A job's number, as people write it.
 pub(crate) fn job_number(text: &str) -> Result<u32> {
     let number = text.strip_prefix('j').unwrap_or(text).parse();

@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod commands;
 mod failure;
+mod logging;
 mod output;
 mod progress;
 mod site;

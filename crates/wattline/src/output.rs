@@ -4,6 +4,7 @@ use crate::failure::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::io::{self, Write};
+pub(crate) use wattline_controller::log::harmless;
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
@@ -68,17 +69,4 @@ pub(crate) fn duration(seconds: f64) -> String {
 /// A share as people say it; a dash where there is none.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
-}
-
-/// Text from outside (job names), made harmless for a terminal: no control characters, and none
-/// that hide or turn text around.
-pub(crate) fn harmless(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    text.chars()
-        .flat_map(
-            |c| {
-                if c.is_control() || turns(c) { c.escape_default().collect() } else { vec![c] }
-            },
-        )
-        .collect()
 }

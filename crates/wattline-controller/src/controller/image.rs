@@ -44,7 +44,8 @@ pub(super) fn of(
     counts: Counts,
     backend: Vec<u8>,
 ) -> Result<Vec<u8>, ImageError> {
-    let Replica { engine, directory, now, next_report, sent } = replica;
+    // What was learned is for those who live now.
+    let Replica { engine, directory, now, next_report, sent, learned: _ } = replica;
     let image = Image {
         engine: engine.image(),
         directory: directory.clone(),

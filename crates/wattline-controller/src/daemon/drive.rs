@@ -1,19 +1,24 @@
 //! The loop.
 
+use super::fork::{Borrower, Lender, Twin};
+use super::hours::{Hours, Load};
 use super::metered::Metered;
-use super::outlook::{Outlook, Prophet, is_foreseeable};
 use super::pace::Pace;
 use super::picture::{Frame, Painter, Picture, plain};
-use super::question::{Inside, Question};
-use super::shared::Daemon;
+use super::prophet::prophesy;
+use super::question::{Question, answer};
+use super::shared::{Asked, Daemon};
 use super::tally::Turns;
 use crate::backend::Backend;
-use crate::controller::{Controller, ControllerError};
+use crate::controller::{Controller, ControllerError, Moment};
 use crate::desk::Desk;
+use crate::log::harmless;
 use crate::saving::Saving;
 use crate::store::{Keep, Store, StoreError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wattline_api::Event;
@@ -29,9 +34,11 @@ const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const PAINT_EVERY: Duration = Duration::from_millis(25);
 /// After something failed that may work later.
 const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+/// How often power by the hour is written down.
+const WRITE_HOURS: Duration = Duration::from_secs(10);
 
 /// Makes a fresh policy of the kind that plans.
-pub type Fresh = Box<dyn Fn() -> Box<dyn Policy> + Send>;
+pub type Fresh = Box<dyn Fn() -> Box<dyn Policy> + Send + Sync>;
 
 /// Why the loop ended.
 #[derive(Debug, Error)]
@@ -66,12 +73,14 @@ impl Feed for () {
 pub struct Drive<B> {
     controller: Controller<B>,
     daemon: Daemon,
-    questions: Receiver<Question>,
-    policy: Fresh,
+    lender: Lender,
     painter: Painter,
-    prophet: Prophet,
     turns: Turns,
-    outlook: Arc<Outlook>,
+    /// Tells those who look ahead that it is over.
+    over: Arc<AtomicBool>,
+    /// When the load was looked at last, and when it was last written down.
+    loaded: Option<Timestamp>,
+    hours_written: Instant,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -84,10 +93,16 @@ impl<B: Backend + Metered> Drive<B> {
     /// Takes a controller over. `policy` is the kind that plans, by its name and fresh, for
     /// forecasts. With `stay` it goes on when nothing is left to do.
     #[must_use]
-    pub fn new(controller: Controller<B>, pace: Pace, policy: (&str, Fresh), stay: bool) -> Self {
+    pub fn new(
+        mut controller: Controller<B>,
+        pace: Pace,
+        policy: (&str, Fresh),
+        stay: bool,
+    ) -> Self {
         let mut painter = Painter::new();
         let heard = controller.desk().journal(Store::len);
         let frame = Frame {
+            reads: true,
             heard,
             turns: Arc::default(),
             outlook: Arc::default(),
@@ -97,16 +112,29 @@ impl<B: Backend + Metered> Drive<B> {
         let (engine, directory) = (controller.engine(), controller.directory());
         let (picture, _) = painter.paint(engine, directory, controller.backend(), now, frame);
         let desk = controller.desk().clone();
-        let (daemon, questions) = Daemon::new(desk, pace, picture, heard, policy.0);
+        // Without them reports know less, no more.
+        let hours = Hours::new(desk.journal(Store::hours).unwrap_or_default());
+        let (daemon, asked) = Daemon::new(desk, pace, picture, heard, policy.0, hours);
+        // All that was learned before is in the twin from the beginning.
+        drop(controller.take_learned());
+        let twin = Twin::of(controller.engine().predictor());
+        let Asked { questions, forks } = asked;
+        let over = Arc::new(AtomicBool::new(false));
+        let policy = Arc::new(policy.1);
+        for beside in [Beside::LooksAhead, Beside::Answers(questions)] {
+            let borrower =
+                Borrower { daemon: daemon.clone(), twin: twin.clone(), over: Arc::clone(&over) };
+            beside.start(borrower, Arc::clone(&policy));
+        }
         Self {
             controller,
             daemon,
-            questions,
-            policy: policy.1,
+            lender: Lender::new(forks, twin),
             painter,
-            prophet: Prophet::new(),
             turns: Turns::default(),
-            outlook: Arc::default(),
+            over,
+            loaded: None,
+            hours_written: Instant::now(),
             troubles: Vec::new(),
             heard,
             stay,
@@ -148,22 +176,25 @@ impl<B: Backend + Metered> Drive<B> {
             let now = self.daemon.pace().now();
             let trouble = self.turn(&mut feed, now)?;
             let over = self.is_over(&feed);
-            self.answer();
-            let due = rang || over || painted.elapsed() >= PAINT_EVERY;
+            let lends = self.lender.is_due();
+            let due = rang || over || lends || painted.elapsed() >= PAINT_EVERY;
             if due {
-                self.paint(&mut look);
+                // Forecasts begin with what was drawn so far.
+                let picture = self.paint(lends || over, &mut look);
                 painted = Instant::now();
+                if lends {
+                    self.lend(&picture);
+                }
             }
             if over {
+                self.write_hours();
                 return Ok(());
             }
+            if self.hours_written.elapsed() >= WRITE_HOURS {
+                self.write_hours();
+            }
             let mut nap = self.nap(&feed);
-            // With time to spare it looks ahead.
-            if nap > SHORTEST_NAP && self.foresee() {
-                self.paint(&mut look);
-                painted = Instant::now();
-                nap = self.nap(&feed);
-            } else if !due {
+            if !due {
                 let left = PAINT_EVERY.saturating_sub(painted.elapsed());
                 nap = nap.min(left.max(SHORTEST_NAP));
             }
@@ -181,9 +212,14 @@ impl<B: Backend + Metered> Drive<B> {
         let fed = feed.submit(self.controller.desk(), now);
         // All that is written down by now is heard in this turn.
         self.heard = self.controller.desk().journal(Store::len);
-        let turned = fed.and(self.controller.turn(now));
+        let (mut thinks, mut thought) = (None, None);
+        let turned = fed.and(self.controller.turn_watched(now, &mut |moment| match moment {
+            Moment::Thinks => thinks = Some(Instant::now()),
+            Moment::Acts => thought = thinks.map(|thinks| thinks.elapsed()),
+        }));
         let planned = self.controller.engine().stats().plans > plans;
-        self.turns.count(began.elapsed(), planned);
+        self.turns.count(began.elapsed(), thought.filter(|_| planned));
+        self.lender.tell(self.controller.take_learned());
         let troubles = match turned {
             Ok(()) => Vec::new(),
             Err(error) if may_work_later(&error) => vec![error.to_string()],
@@ -204,6 +240,9 @@ impl<B: Backend + Metered> Drive<B> {
         while let Some(alert) = self.controller.poll_alert() {
             let text = in_words(&alert, self.controller.engine().state());
             events.push(plain(now, "alert", text));
+        }
+        for event in &events {
+            tracing::warn!("{}: {}", event.kind, harmless(&event.text));
         }
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
@@ -233,49 +272,87 @@ impl<B: Backend + Metered> Drive<B> {
         nap.clamp(SHORTEST_NAP, LONGEST_NAP)
     }
 
-    fn answer(&mut self) {
-        let inside = Inside {
-            engine: self.controller.engine(),
-            directory: self.controller.directory(),
-            now: self.controller.now(),
-            policy: &*self.policy,
-            foreseeable: is_foreseeable(self.controller.engine()),
-        };
-        while let Ok(question) = self.questions.try_recv() {
-            question(&inside);
-        }
+    /// The cluster's clock; never before what was written down last.
+    fn now(&self) -> Timestamp {
+        self.daemon.pace().now().max(self.controller.now())
     }
 
-    /// Looks ahead if there is time. Says whether it did.
-    fn foresee(&mut self) -> bool {
-        let engine = self.controller.engine();
-        let about = (engine.stats().plans, engine.state().job_count() as u64);
-        if !self.prophet.wait().is_zero() || !self.prophet.is_stale(about) {
-            return false;
-        }
-        let (now, meters) = (self.controller.now(), self.controller.backend());
-        let outlook = self.prophet.look(engine, &*self.policy, meters, now, about);
-        self.outlook = Arc::new(outlook);
-        true
+    /// Copies the engine for those who look ahead.
+    fn lend(&mut self, picture: &Arc<Picture>) {
+        let (engine, directory) = (self.controller.engine(), self.controller.directory());
+        let took = self.lender.lend(engine, directory, picture, picture.at);
+        self.turns.lent(took);
     }
 
-    fn paint(&mut self, look: &mut impl FnMut(&Picture)) {
+    fn paint(&mut self, reads: bool, look: &mut impl FnMut(&Picture)) -> Arc<Picture> {
+        let now = self.now();
         let controller = &self.controller;
         let frame = Frame {
+            reads,
             heard: self.heard,
             turns: Arc::new(self.turns.clone()),
-            outlook: Arc::clone(&self.outlook),
+            outlook: self.daemon.outlook(),
             troubles: self.troubles.clone().into(),
         };
         let (engine, directory) = (controller.engine(), controller.directory());
         let meters = controller.backend();
-        let now = controller.now();
         let (picture, events) = self.painter.paint(engine, directory, meters, now, frame);
+        let picture = Arc::new(picture);
         look(&picture);
-        self.daemon.publish(picture);
+        self.count_load(&picture);
+        self.daemon.publish(Arc::clone(&picture));
+        for event in &events {
+            tracing::debug!("{}: {}", event.kind, harmless(&event.text));
+        }
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
         }
+        picture
+    }
+
+    /// What was drawn since the last picture, as it is drawn now.
+    fn count_load(&mut self, picture: &Picture) {
+        let before = self.loaded.replace(picture.at);
+        let (Some(from), Some(drawn)) = (before, picture.drawn) else { return };
+        let engine = self.controller.engine();
+        let budget = engine.budget().map(|calendar| calendar.at(picture.at));
+        let load = Load { drawn, committed: picture.committed, budget };
+        self.daemon.hours().add(from, picture.at, load, engine.prices());
+    }
+
+    /// Without them reports know less, no more: trouble with the disk shows elsewhere.
+    fn write_hours(&mut self) {
+        self.hours_written = Instant::now();
+        let changed = self.daemon.hours().take_changed();
+        if !changed.is_empty() {
+            let _ = self.controller.desk().ledger().store.write_hours(&changed);
+        }
+    }
+}
+
+impl<B> Drop for Drive<B> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What goes on beside the loop, each in a thread of its own until the loop is over.
+enum Beside {
+    LooksAhead,
+    Answers(Receiver<Question>),
+}
+
+impl Beside {
+    fn start(self, borrower: Borrower, policy: Arc<Fresh>) {
+        let name = match &self {
+            Self::LooksAhead => "wattline-outlook",
+            Self::Answers(_) => "wattline-answers",
+        };
+        // Without it nothing is foreseen, and the loop goes on.
+        let _ = thread::Builder::new().name(name.to_owned()).spawn(move || match self {
+            Self::LooksAhead => prophesy(&borrower, &policy),
+            Self::Answers(questions) => answer(&questions, &borrower, &policy),
+        });
     }
 }
 

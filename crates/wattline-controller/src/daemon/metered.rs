@@ -1,9 +1,11 @@
 //! What a cluster can say about its power and energy.
 
+use crate::directory::Drawn;
 use crate::emulated::Emulated;
 use crate::slurm::Slurm;
-use wattline_core::ids::JobId;
-use wattline_core::units::{Euros, Joules, Watts};
+use wattline_core::Timestamp;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::units::{Joules, Watts};
 
 /// A cluster's meters, and what else it says. What is not measured is `None`, never zero.
 pub trait Metered {
@@ -15,16 +17,16 @@ pub trait Metered {
     fn drawn(&self) -> Option<Watts> {
         None
     }
-    /// What it has drawn so far.
-    fn energy(&self) -> Option<Joules> {
+    /// What a node has drawn so far. Never falls, but may begin anew with the controller.
+    fn node_energy(&self, _node: NodeId, _now: Timestamp) -> Option<Joules> {
         None
     }
-    /// What a job's GPUs have drawn so far.
-    fn job_energy(&self, _job: JobId) -> Option<Joules> {
-        None
+    /// The limits that are in force on a node, by GPU, as far as they were read back.
+    fn node_limits(&self, _node: NodeId) -> Vec<(u8, Watts)> {
+        Vec::new()
     }
-    /// What that has cost.
-    fn job_bill(&self, _job: JobId) -> Option<Euros> {
+    /// What a job's GPUs have drawn so far, and what that has cost.
+    fn job_drawn(&self, _job: JobId, _now: Timestamp) -> Option<Drawn> {
         None
     }
 }
@@ -34,7 +36,16 @@ impl Metered for Slurm {
         self.take_complaints()
     }
     fn drawn(&self) -> Option<Watts> {
-        Slurm::drawn(self)
+        self.meters().drawn()
+    }
+    fn node_energy(&self, node: NodeId, _: Timestamp) -> Option<Joules> {
+        self.meters().energy(node)
+    }
+    fn node_limits(&self, node: NodeId) -> Vec<(u8, Watts)> {
+        self.meters().limits(node).to_vec()
+    }
+    fn job_drawn(&self, job: JobId, _: Timestamp) -> Option<Drawn> {
+        self.meters().job(job)
     }
 }
 
@@ -42,13 +53,14 @@ impl Metered for Emulated {
     fn drawn(&self) -> Option<Watts> {
         Some(self.world().meter().drawn())
     }
-    fn energy(&self) -> Option<Joules> {
-        Some(self.world().meter().energy().total)
+    fn node_energy(&self, node: NodeId, now: Timestamp) -> Option<Joules> {
+        Some(self.world().node_energy(node, now))
     }
-    fn job_energy(&self, job: JobId) -> Option<Joules> {
-        self.knows(job).then(|| self.world().job_energy(job))
+    fn node_limits(&self, node: NodeId) -> Vec<(u8, Watts)> {
+        self.world().node_limits(node).collect()
     }
-    fn job_bill(&self, job: JobId) -> Option<Euros> {
-        self.knows(job).then(|| self.world().job_bill(job).total())
+    fn job_drawn(&self, job: JobId, now: Timestamp) -> Option<Drawn> {
+        let (energy, bill) = self.knows(job).then(|| self.world().job_account(job, now))?;
+        Some(Drawn { energy, bill: bill.total() })
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! Requests go to the [`Desk`] from any thread; a bell wakes the loop for them. After a turn the
 //! loop publishes an immutable [`Picture`], so that nobody who looks waits for a plan. What needs
-//! the engine itself (why, what if) is a [`Question`], answered between turns. Forecasts are made
-//! between turns too, with bounded work.
+//! the engine itself (why, what if) is a [`Question`]; it is answered on a copy of the engine, in a
+//! thread of its own, and so are forecasts made. The loop waits for neither.
 
 mod bell;
 mod chronicle;
 mod drive;
+mod fork;
+mod gauges;
+mod hours;
 mod metered;
 mod outlook;
 mod pace;
 mod picture;
+mod prophet;
 mod question;
 mod shared;
 mod tally;
@@ -19,14 +23,16 @@ mod workloads;
 
 pub use chronicle::{Chronicle, Since, Told};
 pub use drive::{Drive, DriveError, Feed, Fresh};
+pub use gauges::NodeGauge;
+pub use hours::{Hour, Hours};
 pub use metered::Metered;
-pub(crate) use outlook::chance_of_more;
+pub(crate) use outlook::{Effort, chance_of_more};
 pub use outlook::{JobOutlook, Outlook};
 pub use pace::Pace;
 pub use picture::{JobView, NodeView, Picture};
 pub use question::{Inside, Question};
 pub use shared::{Daemon, Overlay, Waker};
-pub use tally::{Tally, Turns};
+pub use tally::{Quantity, Tally, Turns};
 pub use workloads::{BySbatch, Emulation, Usual, Workloads};
 
 #[allow(unused_imports, reason = "the documentation speaks of it")]

@@ -1,28 +1,24 @@
 //! What is foreseen, with bounded work.
 //!
-//! The engine is [run forward](wattline_core::forecast) as far as about a tenth of a second of
-//! computing goes. What lies beyond is not foreseen, and the outlook says so; of jobs that run, the
-//! end is known from their speed in any case.
+//! A copy of the engine is [run forward](wattline_core::forecast) until all jobs are done, or as far
+//! as the time goes. What lies beyond is not foreseen, and the outlook says so; of jobs that run,
+//! the end is known from their speed in any case.
 
-use super::metered::Metered;
+use super::fork::Fork;
+use super::picture::{JobView, Picture};
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wattline_core::Timestamp;
-use wattline_core::cluster::Shape;
 use wattline_core::engine::Engine;
 use wattline_core::forecast::{Horizon, JobForecast, forecast};
-use wattline_core::ids::{GpuTypeId, JobId};
+use wattline_core::ids::JobId;
+use wattline_core::placement::Configuration;
 use wattline_core::policy::Policy;
 use wattline_core::predictor::Prediction;
 use wattline_core::state::JobState;
 use wattline_core::units::{Euros, Joules, Seconds};
-
-/// How long a forecast may take.
-const AT_MOST: Duration = Duration::from_millis(120);
-/// No forecast is made more often than this.
-const EVERY: Duration = Duration::from_secs(2);
-/// With more jobs than this a single step may take too long.
-const MOST_JOBS: usize = 1_000;
 
 /// What is foreseen for one job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,102 +40,181 @@ pub struct JobOutlook {
 pub struct Outlook {
     /// When it was made.
     pub at: Timestamp,
+    /// How far it reaches: what is not foreseen comes later.
+    pub until: Timestamp,
+    /// Until then each plan was made that will be; after that, fewer.
+    pub exact_until: Timestamp,
+    /// Jobs that were not over then.
+    pub unfinished: usize,
+    /// Of these, those that end within its reach.
+    pub ended: usize,
+    /// How long it took to make.
+    pub took: Duration,
     /// By job.
     pub jobs: BTreeMap<JobId, JobOutlook>,
-    /// How far it reaches, in words.
+    /// How far it reaches, in words; empty if nothing was foreseen yet.
     pub reach: String,
 }
 
-/// Whether a single step does not take too long.
-pub(crate) fn is_foreseeable(engine: &Engine<'_>) -> bool {
-    engine.state().unfinished() <= MOST_JOBS
+/// So much work and no more: all plans are made as long as there is time for all of them; with many
+/// jobs, the farther ahead the fewer, so that the time there is reaches to the end of the queue.
+pub(crate) struct Effort<'a> {
+    began: Instant,
+    most: Duration,
+    go_on: &'a dyn Fn() -> bool,
+    /// About when all jobs will be done.
+    far: Seconds,
+    /// When the last plan was made, and what plans take, in seconds.
+    plan: Cell<(Instant, Option<f64>)>,
 }
 
-/// Makes outlooks when there is time and something changed.
-pub(super) struct Prophet {
-    made: Option<Instant>,
-    took: Duration,
-    /// What was known at the last one: plans, journal entries.
-    about: (u64, u64),
-}
+/// What a plan takes goes by the last few.
+const LAST: f64 = 0.3;
+/// A job that ends, or starts, is a plan.
+const PLANS_PER_JOB: f64 = 2.0;
+/// The near future is never looked at more coarsely than this part of the whole.
+const NEAR: f64 = 1e-3;
 
-impl Prophet {
-    pub(super) fn new() -> Self {
-        Self { made: None, took: Duration::ZERO, about: (0, 0) }
-    }
-
-    /// How long until another may be made.
-    pub(super) fn wait(&self) -> Duration {
-        let every = EVERY.max(self.took * 15);
-        self.made.map_or(Duration::ZERO, |made| every.saturating_sub(made.elapsed()))
-    }
-
-    /// Whether there is anything new to say.
-    pub(super) fn is_stale(&self, about: (u64, u64)) -> bool {
-        self.made.is_none() || self.about != about
-    }
-
-    /// Looks as far as there is time.
-    pub(super) fn look(
-        &mut self,
-        engine: &Engine<'static>,
-        policy: &dyn Fn() -> Box<dyn Policy>,
-        meters: &impl Metered,
+impl<'a> Effort<'a> {
+    pub(crate) fn new(
+        engine: &Engine<'_>,
         now: Timestamp,
-        about: (u64, u64),
-    ) -> Outlook {
+        most: Duration,
+        go_on: &'a dyn Fn() -> bool,
+    ) -> Self {
         let began = Instant::now();
-        let unfinished = engine.state().unfinished();
-        let mut outlook = Outlook { at: now, jobs: BTreeMap::new(), reach: String::new() };
-        if !is_foreseeable(engine) {
-            outlook.reach = format!(
-                "{unfinished} jobs are too many to run the plan forward: only the ends of jobs that run are foreseen"
-            );
-        } else {
-            let in_time = || began.elapsed() < AT_MOST;
-            let horizon = Horizon { go_on: &in_time, ..Horizon::default() };
-            let seen = forecast(engine, policy(), now, &horizon);
-            let ended = seen.jobs.iter().filter(|job| job.end.is_some()).count();
-            outlook.reach = format!(
-                "run forward to {:.1} from now: {ended} of {unfinished} jobs end within that",
-                seen.until.since(now)
-            );
-            for job in &seen.jobs {
-                let state = engine.state().job(job.job);
-                let one = foreseen(engine, state, job, meters, now);
-                outlook.jobs.insert(job.job, one);
-            }
-        }
-        for (id, state) in engine.state().unfinished_jobs() {
-            if state.held.is_some()
-                && outlook.jobs.get(&id).is_none_or(|one| one.end.is_none())
-                && let Some(one) = by_speed(engine, id, state, meters, now)
-            {
-                outlook.jobs.insert(id, one);
-            }
-        }
-        self.made = Some(Instant::now());
-        self.took = began.elapsed();
-        self.about = about;
-        outlook
+        let far = all_done_in(engine, now);
+        Self { began, most, go_on, far, plan: Cell::new((began, None)) }
     }
+
+    /// Whether there is time left.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.began.elapsed() < self.most && (self.go_on)()
+    }
+
+    /// After a plan: how long until the next.
+    pub(crate) fn apart(&self, looked: Seconds, left: usize) -> Seconds {
+        let (last, cost) = self.plan.get();
+        let took = last.elapsed().as_secs_f64();
+        // The first one looks at everything, and is not like the others.
+        let cost = cost.map_or(took, |cost| cost + LAST * (took - cost));
+        self.plan.set((Instant::now(), Some(cost)));
+        let time = self.most.saturating_sub(self.began.elapsed()).as_secs_f64();
+        spacing(looked, self.far, time / cost.max(1e-9), left)
+    }
+}
+
+/// The time between plans with which so many of them reach from here to the end.
+fn spacing(looked: Seconds, far: Seconds, plans: f64, left: usize) -> Seconds {
+    if plans >= PLANS_PER_JOB * left as f64 {
+        return Seconds::ZERO;
+    }
+    // Each is farther from the last by the same factor.
+    let here = looked.max(far * NEAR);
+    // It may turn out to be farther than it seemed.
+    let far = far.max(here * 1.2);
+    let growth = (far / here).powf(1.0 / plans.max(1.0)) - 1.0;
+    here * growth
+}
+
+/// About how long it takes until all jobs are done: as if all GPUs were busy until then.
+fn all_done_in(engine: &Engine<'_>, now: Timestamp) -> Seconds {
+    let state = engine.state();
+    let (mut work, mut longest) = (0.0, 0.0_f64);
+    for (_, job) in state.unfinished_jobs() {
+        let Some(configuration) = usual_configuration(engine, job) else { continue };
+        let Some(prediction) = engine.predictor().predict(&job.job, &configuration) else {
+            continue;
+        };
+        let time = (job.remaining(now) / prediction.rate).get();
+        if time.is_finite() {
+            work += time * f64::from(configuration.gpus);
+            longest = longest.max(time);
+        }
+    }
+    let gpus = f64::from(state.cluster().total_gpus().max(1));
+    Seconds::new((work / gpus + longest).clamp(3600.0, 3.2e8))
+}
+
+/// What it holds, is planned for, or asks for.
+fn usual_configuration(engine: &Engine<'_>, job: &JobState) -> Option<Configuration> {
+    let placement = job.held.as_ref().or(job.planned.as_ref());
+    placement.map(|placement| placement.configuration).or_else(|| {
+        let menu = engine.state().menu(job.menu);
+        let asked = menu.iter().find(|shape| shape.gpus == job.job.gpus.requested);
+        let shape = asked.or(menu.first()).copied()?;
+        Some(engine.state().cluster().plain_configuration(&job.job, shape))
+    })
+}
+
+/// Looks as far as there is time.
+pub(super) fn look_ahead(
+    fork: &Fork,
+    policy: Box<dyn Policy>,
+    most: Duration,
+    go_on: &dyn Fn() -> bool,
+) -> Outlook {
+    let began = Instant::now();
+    let Fork { engine, picture, now, .. } = fork;
+    let effort = Effort::new(engine, *now, most, go_on);
+    let (goes_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
+    let horizon = Horizon { go_on: &goes_on, apart: &apart, ..Horizon::default() };
+    let seen = forecast(engine, policy, *now, &horizon);
+    let mut outlook = Outlook {
+        at: *now,
+        until: seen.until,
+        exact_until: seen.exact_until,
+        unfinished: seen.jobs.len(),
+        ended: seen.jobs.iter().filter(|job| job.end.is_some()).count(),
+        ..Outlook::default()
+    };
+    for job in &seen.jobs {
+        let state = engine.state().job(job.job);
+        let one = if job.end.is_none() && state.held.is_some() {
+            by_speed(engine, state, picture.job(job.job), *now)
+        } else {
+            None
+        };
+        let one = one.unwrap_or_else(|| foreseen(engine, state, job, picture, *now));
+        outlook.jobs.insert(job.job, one);
+    }
+    outlook.took = began.elapsed();
+    outlook.reach = reach(&outlook, seen.complete);
+    outlook
+}
+
+/// How far it reaches, in words.
+fn reach(outlook: &Outlook, complete: bool) -> String {
+    let Outlook { at, until, exact_until, unfinished, ended, .. } = outlook;
+    let far = until.since(*at);
+    let coarse = if exact_until < until {
+        format!(", every plan up to {:.1} from now and fewer after that", exact_until.since(*at))
+    } else {
+        String::new()
+    };
+    if complete {
+        return format!("run forward until all {unfinished} jobs are done, in {far:.1}{coarse}");
+    }
+    format!(
+        "run forward to {far:.1} from now{coarse}: {ended} of {unfinished} jobs end within that, the others later"
+    )
 }
 
 fn foreseen(
     engine: &Engine<'static>,
     state: &JobState,
     job: &JobForecast,
-    meters: &impl Metered,
+    picture: &Picture,
     now: Timestamp,
 ) -> JobOutlook {
-    let so_far = meters.job_energy(job.job);
-    let billed = meters.job_bill(job.job).unwrap_or(Euros::ZERO);
+    let view = picture.job(job.job);
+    let so_far = view.and_then(|view| view.energy).unwrap_or(Joules::ZERO);
+    let billed = view.and_then(|view| view.bill).unwrap_or(Euros::ZERO);
     let ends = job.end.is_some();
-    let energy = so_far.unwrap_or(Joules::ZERO) + job.energy;
     JobOutlook {
         start: job.start,
         end: job.end,
-        energy: ends.then_some(energy),
+        energy: ends.then_some(so_far + job.energy),
         cost: ends.then(|| billed + job.cost()),
         risk: job.end.and_then(|end| risk(engine, state, job.start, end, now)),
     }
@@ -148,9 +223,8 @@ fn foreseen(
 /// Of a job that runs, the end if it goes on as it does.
 fn by_speed(
     engine: &Engine<'static>,
-    id: JobId,
     state: &JobState,
-    meters: &impl Metered,
+    view: Option<&Arc<JobView>>,
     now: Timestamp,
 ) -> Option<JobOutlook> {
     let held = state.held.as_ref()?;
@@ -162,12 +236,13 @@ fn by_speed(
     let prediction = engine.predictor().predict(&state.job, &held.configuration)?;
     let power = prediction.power * f64::from(held.configuration.gpus);
     let bill = engine.prices().bill(power * engine.prices().pue, now, end).total();
-    let so_far = meters.job_bill(id).unwrap_or(Euros::ZERO);
+    let billed = view.and_then(|view| view.bill).unwrap_or(Euros::ZERO);
+    let so_far = view.and_then(|view| view.energy).unwrap_or(Joules::ZERO);
     Some(JobOutlook {
         start: state.first_start,
         end: Some(end),
-        energy: Some(meters.job_energy(id).unwrap_or(Joules::ZERO) + power * end.since(now)),
-        cost: Some(so_far + bill + state.job.weight * state.job.tardiness(end)),
+        energy: Some(so_far + power * end.since(now)),
+        cost: Some(billed + bill + state.job.weight * state.job.tardiness(end)),
         risk: risk(engine, state, state.first_start, end, now),
     })
 }
@@ -185,13 +260,7 @@ fn risk(
     if deadline <= now {
         return Some(1.0);
     }
-    let placement = state.held.as_ref().or(state.planned.as_ref());
-    let configuration = placement.map(|p| p.configuration).or_else(|| {
-        let shape = Shape { gpu_type: GpuTypeId(0), gpus: state.job.gpus.requested };
-        let menu = engine.state().menu(state.menu);
-        let shape = menu.iter().find(|s| s.gpus == shape.gpus).or(menu.first()).copied();
-        Some(engine.state().cluster().plain_configuration(&state.job, shape?))
-    })?;
+    let configuration = usual_configuration(engine, state)?;
     let prediction = engine.predictor().predict(&state.job, &configuration)?;
     let from = start.unwrap_or(now).max(now);
     Some(chance_of_more(&prediction, end.since(from), deadline.since(from)))
@@ -251,5 +320,21 @@ mod tests {
         let p = prediction(1.0, 1.0);
         let chance = |allowed: f64| chance_of_more(&p, Seconds::new(100.0), Seconds::new(allowed));
         assert_eq!((chance(99.0), chance(101.0)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn few_jobs_are_seen_exactly_and_many_as_far_as_the_time_goes() {
+        let (far, looked) = (Seconds::new(1e6), Seconds::new(1e3));
+        assert_eq!(spacing(looked, far, 200.0, 100), Seconds::ZERO);
+        for plans in [1.0, 7.0, 150.0] {
+            let mut at = looked;
+            for left in (1..=plans as u32).rev() {
+                at += spacing(at, far, f64::from(left), 10_000);
+            }
+            assert!((far * 0.999..far * 2.1).contains(&at), "{plans} plans reach {at}");
+        }
+        // From the very beginning on, and beyond what was thought to be the end.
+        assert!(spacing(Seconds::ZERO, far, 50.0, 10_000) > Seconds::ZERO);
+        assert!(spacing(far * 2.0, far, 0.0, 10) > Seconds::ZERO);
     }
 }

@@ -1,12 +1,13 @@
 //! How things are, for whoever looks; and what changed since the last look.
 
+use super::gauges::{Gauges, NodeGauge};
 use super::metered::Metered;
 use super::outlook::Outlook;
-use super::tally::{Tally, Turns};
+use super::tally::{Quantity, Tally, Turns};
 use crate::directory::Directory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wattline_api::Event;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
@@ -16,8 +17,8 @@ use wattline_core::ids::{JobId, NodeId, PlanId, UserId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
-use wattline_core::power::NodePower;
-use wattline_core::state::{JobState, NodeState, Phase, Progress, Target};
+use wattline_core::power::{NodePower, TOLERANCE};
+use wattline_core::state::{JobState, NodeState, Phase, Progress, Residents, Target};
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// One job as it was.
@@ -79,6 +80,13 @@ impl JobView {
         self.phase == Phase::Finished
     }
 
+    /// Whether it ended after its deadline.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        let late = |end| self.job.tardiness(end) > Seconds::ZERO;
+        !self.cancelled && self.ended.is_some_and(late)
+    }
+
     /// The share of its work that is believed to be done.
     #[must_use]
     pub fn done(&self, now: Timestamp) -> f64 {
@@ -87,14 +95,12 @@ impl JobView {
     }
 
     fn differs(&self, state: &JobState) -> bool {
-        // What a job that holds GPUs draws is never the same.
-        state.held.is_some()
-            || self.held.is_some()
-            || self.phase != state.phase
+        self.phase != state.phase
             || self.reason != state.reason
             || self.on_hold != state.is_on_hold()
             || self.cancelled != state.is_cancelled()
             || self.planned != state.planned
+            || self.held != state.held
             || self.progress != state.progress
             || !Arc::ptr_eq(&self.job, &state.job)
     }
@@ -111,8 +117,10 @@ pub struct NodeView {
     pub gpus_held: u32,
     /// Who holds them.
     pub jobs: Vec<JobId>,
-    /// The limit of each GPU that is held.
+    /// The limit that counts for each GPU that is held.
     pub limits: Vec<(u8, Watts)>,
+    /// The limit that is planned for each GPU that a job is planned on.
+    pub planned_limits: Vec<(u8, Watts)>,
     /// What it could draw at worst.
     pub committed: Watts,
     /// Why it is planned so.
@@ -180,8 +188,8 @@ pub struct Picture {
     pub planned_committed: Watts,
     /// What it draws.
     pub drawn: Option<Watts>,
-    /// What it has drawn.
-    pub energy: Option<Joules>,
+    /// What the nodes' meters show, by node.
+    pub gauges: Arc<[NodeGauge]>,
     /// How long it drew more than the budget, since this controller came up.
     pub over_budget: Seconds,
     /// Jobs that hold GPUs.
@@ -221,6 +229,9 @@ impl Picture {
 struct Believed {
     start: Timestamp,
     left: Seconds,
+    /// What its GPUs would draw, and what the job had drawn by then.
+    power: Option<Watts>,
+    before: Option<Joules>,
 }
 
 /// Makes pictures, and tells what changed from one to the next.
@@ -234,11 +245,19 @@ pub(super) struct Painter {
     budget: Option<Option<Calendar<Watts>>>,
     over_budget: Seconds,
     painted: Option<Timestamp>,
-    pub(super) tally: Tally,
+    gauges: Gauges,
+    /// When the jobs' meters were last read.
+    read: Option<Instant>,
+    tally: Tally,
 }
+
+/// How often the meters of jobs that do nothing new are read.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// What a picture is made of beside the engine.
 pub(super) struct Frame {
+    /// Whether the meters of all jobs that run are to be read.
+    pub(super) reads: bool,
     pub(super) heard: u64,
     pub(super) turns: Arc<Turns>,
     pub(super) outlook: Arc<Outlook>,
@@ -262,6 +281,8 @@ impl Painter {
             budget: None,
             over_budget: Seconds::ZERO,
             painted: None,
+            gauges: Gauges::default(),
+            read: None,
             tally: Tally::default(),
         }
     }
@@ -277,15 +298,20 @@ impl Painter {
         frame: Frame,
     ) -> (Picture, Vec<Event>) {
         let first = self.painted.is_none();
+        let reads = frame.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
+        if reads {
+            self.read = Some(Instant::now());
+        }
         let mut events = Vec::new();
         let state = engine.state();
         let mut unfinished = std::mem::take(&mut self.unfinished);
         unfinished.retain(|id| {
             let job = state.job(*id);
             let Some(old) = self.jobs.get(id.index()).cloned() else { return true };
-            if old.differs(job) {
+            // What a job that holds GPUs draws is never the same.
+            if old.differs(job) || (reads && job.held.is_some()) {
                 let view = self.look(*id, job, directory, meters, now);
-                self.compare(&old, &view, now, &mut events);
+                self.compare(&old, &view, engine, now, &mut events);
                 self.jobs.set(id.index(), view);
             }
             job.phase != Phase::Finished
@@ -297,7 +323,9 @@ impl Painter {
             if !first {
                 events.push(about(&view, now, "submitted", "was submitted"));
                 let new = JobView { phase: Phase::Waiting, held: None, ..view.clone() };
-                self.compare(&new, &view, now, &mut events);
+                self.compare(&new, &view, engine, now, &mut events);
+            } else if view.is_late() {
+                self.tally.deadlines_missed += 1;
             }
             if !view.is_over() {
                 unfinished.push(id);
@@ -322,7 +350,7 @@ impl Painter {
             committed: state.held_committed(),
             planned_committed: state.planned_committed(),
             drawn: meters.drawn(),
-            energy: meters.energy(),
+            gauges: self.gauges.look(state.cluster(), meters, now),
             over_budget: self.over_budget,
             running: state.held_jobs(),
             stats: engine.stats(),
@@ -347,9 +375,7 @@ impl Painter {
         let workload = known.map(|view| Arc::clone(&view.workload));
         let before = known.and_then(|view| view.ended);
         let over = state.phase == Phase::Finished;
-        // A job that never ran has left no trace of when it was taken back.
-        let ran = state.first_start.is_some();
-        let ended = if ran { state.progress.as_of } else { now };
+        let drawn = meters.job_drawn(id, now).or_else(|| directory.drawn(id));
         JobView {
             id,
             job: Arc::clone(&state.job),
@@ -362,11 +388,11 @@ impl Painter {
             held: state.held.clone(),
             progress: state.progress,
             first_start: state.first_start,
-            ended: before.or_else(|| over.then_some(ended)),
+            ended: before.or_else(|| over.then_some(state.progress.as_of)),
             restarts: state.restarts,
             reason: state.reason,
-            energy: meters.job_energy(id),
-            bill: meters.job_bill(id),
+            energy: drawn.map(|drawn| drawn.energy),
+            bill: drawn.map(|drawn| drawn.bill),
         }
     }
 
@@ -386,7 +412,14 @@ impl Painter {
     }
 
     /// What happened to a job.
-    fn compare(&mut self, old: &JobView, new: &JobView, now: Timestamp, events: &mut Vec<Event>) {
+    fn compare(
+        &mut self,
+        old: &JobView,
+        new: &JobView,
+        engine: &Engine<'static>,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
         let runs = |view: &JobView| matches!(view.phase, Phase::Running | Phase::Stopping(_));
         let mut tell = |kind: &str, text: &str| events.push(about(new, now, kind, text));
         if !Arc::ptr_eq(&old.job, &new.job) {
@@ -402,21 +435,22 @@ impl Painter {
             let gpus = new.held.as_ref().map_or(0, |held| held.allocation.count());
             let start = new.first_start.unwrap_or(now);
             tell("started", &format!("runs on {gpus} GPUs: {}", new.reason));
-            self.tally.did("start");
             let left = (new.job.work - new.progress.done) / new.progress.rate;
-            let believed = Believed { start: new.progress.as_of.max(start), left };
-            self.believed.insert(new.id, believed);
+            let power = new.held.as_ref().and_then(|held| {
+                let predicted = engine.predictor().predict(&new.job, &held.configuration)?;
+                Some(predicted.power * f64::from(held.configuration.gpus))
+            });
+            let (start, before) = (new.progress.as_of.max(start), new.energy);
+            self.believed.insert(new.id, Believed { start, left, power, before });
         } else if let (true, Some(was), Some(is)) = (runs(new), &old.held, &new.held)
             && was.configuration.power_limit != is.configuration.power_limit
         {
             let limit = is.configuration.power_limit;
             tell("limited", &format!("its GPUs may draw {limit:.0} each: {}", new.reason));
-            self.tally.did("limit");
             self.believed.remove(&new.id);
         }
         if runs(old) && !runs(new) && !new.is_over() {
             tell("stopped", &format!("has left its GPUs: {}", new.reason));
-            self.tally.did("stop");
             self.believed.remove(&new.id);
         }
         if new.is_over() && !old.is_over() {
@@ -424,18 +458,33 @@ impl Painter {
             if new.cancelled {
                 tell("cancelled", "was taken back");
                 self.believed.remove(&new.id);
-            } else if new.job.tardiness(end) > Seconds::ZERO {
+            } else if new.is_late() {
                 self.tally.deadlines_missed += 1;
                 let late = new.job.tardiness(end);
                 tell("finished", &format!("is done, {late:.0} after its deadline"));
             } else {
                 tell("finished", "is done");
             }
-            if let Some(believed) = self.believed.remove(&new.id)
-                && believed.left > Seconds::ZERO
-            {
-                self.tally.erred(end.since(believed.start) / believed.left - 1.0);
+            if let Some(believed) = self.believed.remove(&new.id) {
+                self.learn_how_far_off(&believed, end.since(believed.start), new.energy);
             }
+        }
+    }
+
+    /// What was believed when a run began, against what became of it.
+    fn learn_how_far_off(&mut self, believed: &Believed, time: Seconds, energy: Option<Joules>) {
+        let Believed { left, power, before, .. } = *believed;
+        if !(left > Seconds::ZERO && left.is_finite() && time > Seconds::ZERO) {
+            return;
+        }
+        self.tally.erred(Quantity::Time, time / left - 1.0);
+        let drawn = energy.map(|energy| energy - before.unwrap_or(Joules::ZERO));
+        if let (Some(drawn), Some(power)) = (drawn, power)
+            && drawn > Joules::ZERO
+            && power > Watts::ZERO
+        {
+            self.tally.erred(Quantity::Power, drawn / (power * time) - 1.0);
+            self.tally.erred(Quantity::Energy, drawn / (power * left) - 1.0);
         }
     }
 
@@ -455,14 +504,6 @@ impl Painter {
         for (index, (old, new)) in self.nodes.iter().zip(&views).enumerate() {
             if old.power == new.power || first {
                 continue;
-            }
-            match new.power {
-                NodePower::Up => self.tally.did("wake"),
-                NodePower::Asleep => self.tally.did("sleep"),
-                NodePower::Closed
-                | NodePower::Booting
-                | NodePower::FallingAsleep
-                | NodePower::Down => {}
             }
             let name = &state.cluster().node(NodeId(index as u32)).name;
             events.push(Event {
@@ -487,7 +528,7 @@ impl Painter {
     ) {
         let line = engine.budget().map(|calendar| calendar.at(now));
         if let (Some(drawn), Some(line), Some(before)) = (drawn, line, self.painted)
-            && drawn > line
+            && drawn > line + TOLERANCE
         {
             self.over_budget += now.since(before);
         }
@@ -516,17 +557,21 @@ pub(crate) fn power_word(power: NodePower) -> &'static str {
 }
 
 fn look_at_node(node: &NodeState) -> NodeView {
-    let mut limits = Vec::new();
-    for resident in node.held.iter() {
-        let gpus = (0..64_u8).filter(|bit| resident.mask >> bit & 1 == 1);
-        limits.extend(gpus.map(|gpu| (gpu, resident.limit)));
-    }
+    let limits = |residents: &Residents| {
+        let mut limits = Vec::new();
+        for resident in residents.iter() {
+            let gpus = (0..64_u8).filter(|bit| resident.mask >> bit & 1 == 1);
+            limits.extend(gpus.map(|gpu| (gpu, resident.limit)));
+        }
+        limits
+    };
     NodeView {
         power: node.power,
         target: node.target,
         gpus_held: node.held.mask().count_ones(),
         jobs: node.held.iter().map(|resident| resident.job).collect(),
-        limits,
+        limits: limits(&node.held),
+        planned_limits: limits(&node.planned),
         committed: node.held_committed(),
         reason: node.reason,
     }

@@ -2,13 +2,16 @@
 
 use super::bell::Bell;
 use super::chronicle::Chronicle;
+use super::fork::Fork;
+use super::hours::Hours;
+use super::outlook::Outlook;
 use super::pace::Pace;
 use super::picture::{JobView, Picture};
 use super::question::Question;
 use crate::desk::Desk;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
@@ -16,6 +19,8 @@ use wattline_core::units::EurosPerSecond;
 
 /// Questions that may wait.
 const QUESTIONS: usize = 16;
+/// Copies that may be asked for at a time: a few threads do.
+const FORKS: usize = 4;
 
 /// A controller that is being driven, for whoever asks it. Copies are the same.
 #[derive(Clone)]
@@ -29,6 +34,9 @@ struct Parts {
     picture: RwLock<Arc<Picture>>,
     chronicle: Chronicle,
     questions: SyncSender<Question>,
+    forks: SyncSender<Sender<Fork>>,
+    outlook: RwLock<Arc<Outlook>>,
+    hours: Mutex<Hours>,
     overlay: Mutex<Overlay>,
     policy: Box<str>,
 }
@@ -40,6 +48,12 @@ pub struct Overlay {
     pub jobs: BTreeMap<JobId, (u64, Arc<JobView>)>,
     /// Other deadlines and weights, the same way.
     pub updates: BTreeMap<JobId, (u64, Option<Timestamp>, EurosPerSecond)>,
+}
+
+/// What others want of those who drive it.
+pub(super) struct Asked {
+    pub(super) questions: Receiver<Question>,
+    pub(super) forks: Receiver<Sender<Fork>>,
 }
 
 /// Wakes the loop, or ends it.
@@ -65,8 +79,10 @@ impl Daemon {
         picture: Picture,
         life: u64,
         policy: &str,
-    ) -> (Self, Receiver<Question>) {
+        hours: Hours,
+    ) -> (Self, Asked) {
         let (questions, asked) = sync_channel(QUESTIONS);
+        let (forks, wanted) = sync_channel(FORKS);
         let parts = Parts {
             desk,
             pace,
@@ -75,10 +91,13 @@ impl Daemon {
             picture: RwLock::new(Arc::new(picture)),
             chronicle: Chronicle::new(life),
             questions,
+            forks,
+            outlook: RwLock::default(),
+            hours: Mutex::new(hours),
             overlay: Mutex::default(),
             policy: policy.into(),
         };
-        (Self(Arc::new(parts)), asked)
+        (Self(Arc::new(parts)), Asked { questions: asked, forks: wanted })
     }
 
     /// Where requests are taken. Wake the loop after one.
@@ -126,9 +145,31 @@ impl Daemon {
     /// Asks something that needs the engine. False: too many ask already, or nobody answers.
     #[must_use]
     pub fn ask(&self, question: Question) -> bool {
-        let asked = self.0.questions.try_send(question).is_ok();
+        self.0.questions.try_send(question).is_ok()
+    }
+
+    /// Asks the loop for a copy of the engine. False: too many ask already, or there is no loop.
+    #[must_use]
+    pub(super) fn ask_for_fork(&self, who: Sender<Fork>) -> bool {
+        let asked = self.0.forks.try_send(who).is_ok();
         self.0.bell.ring();
         asked
+    }
+
+    /// What is foreseen; pictures have it too, from the next on.
+    pub(super) fn outlook(&self) -> Arc<Outlook> {
+        Arc::clone(&self.0.outlook.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// This is foreseen now.
+    pub(super) fn foresee(&self, outlook: Outlook) {
+        *self.0.outlook.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(outlook);
+        self.0.bell.ring();
+    }
+
+    /// Power by the hour. The loop waits for whoever looks at it.
+    pub fn hours(&self) -> MutexGuard<'_, Hours> {
+        self.0.hours.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is in no picture yet.
@@ -140,9 +181,9 @@ impl Daemon {
         self.0.bell.wait(most)
     }
 
-    pub(super) fn publish(&self, picture: Picture) {
+    pub(super) fn publish(&self, picture: Arc<Picture>) {
         let heard = picture.heard;
-        *self.0.picture.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(picture);
+        *self.0.picture.write().unwrap_or_else(PoisonError::into_inner) = picture;
         let mut overlay = self.overlay();
         overlay.jobs.retain(|_, (entries, _)| *entries > heard);
         overlay.updates.retain(|_, (entries, ..)| *entries > heard);

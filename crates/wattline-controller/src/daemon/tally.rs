@@ -12,14 +12,18 @@ pub struct Turns {
     pub count: u64,
     /// All of them together.
     pub sum: Duration,
-    /// How many of those with a plan took at most so long, for each of [`Turns::BOUNDS`].
+    /// How many plans took at most so long, for each of [`Turns::BOUNDS`].
     pub within: [u64; Turns::BOUNDS.len()],
-    /// Turns with a plan.
+    /// Plans: the engine takes in what was heard, the policy plans, the checker checks.
     pub plans: u64,
     /// All of those together.
     pub plan_sum: Duration,
-    /// The longest of all.
+    /// The longest turn of all.
     pub longest: Duration,
+    /// How often the engine was copied for whoever looks ahead.
+    pub copies: u64,
+    /// The longest that took.
+    pub longest_copy: Duration,
 }
 
 impl Turns {
@@ -27,7 +31,8 @@ impl Turns {
     pub const BOUNDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
     const KEPT: usize = 1000;
 
-    pub(super) fn count(&mut self, took: Duration, planned: bool) {
+    /// A turn took so long, and the plan in it, if there was one.
+    pub(super) fn count(&mut self, took: Duration, plan: Option<Duration>) {
         self.count += 1;
         self.sum += took;
         self.longest = self.longest.max(took);
@@ -35,13 +40,19 @@ impl Turns {
             self.last.pop_front();
         }
         self.last.push_back(took);
-        if planned {
+        if let Some(took) = plan {
             self.plans += 1;
             self.plan_sum += took;
             for (bound, within) in Self::BOUNDS.iter().zip(&mut self.within) {
                 *within += u64::from(took.as_secs_f64() <= *bound);
             }
         }
+    }
+
+    /// The engine was copied for whoever looks ahead, and the loop had to wait for so long.
+    pub(super) fn lent(&mut self, took: Duration) {
+        self.copies += 1;
+        self.longest_copy = self.longest_copy.max(took);
     }
 
     /// What this share of the last thousand turns stays below.
@@ -54,28 +65,55 @@ impl Turns {
     }
 }
 
-/// What was done and what came of it, since this controller came up.
+/// What is predicted, and how far off that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quantity {
+    /// How long a run took.
+    Time,
+    /// What its GPUs drew on average.
+    Power,
+    /// And in all.
+    Energy,
+}
+
+impl Quantity {
+    /// In a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Power => "power",
+            Self::Energy => "energy",
+        }
+    }
+}
+
+/// What came of the jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Actions that were seen done, by kind.
-    pub done: BTreeMap<&'static str, u64>,
-    /// Jobs that ended after their deadline.
+    /// Jobs that ended after their deadline, ever.
     pub deadlines_missed: u64,
-    /// Realised run time over the predicted one, minus 1, of the last jobs that ended.
-    pub time_errors: VecDeque<f64>,
+    /// What was realised over what was predicted when the last run began, minus 1, of the last jobs
+    /// that ended since this controller came up.
+    errors: BTreeMap<Quantity, VecDeque<f64>>,
 }
 
 impl Tally {
     const KEPT: usize = 100;
 
-    pub(super) fn did(&mut self, kind: &'static str) {
-        *self.done.entry(kind).or_default() += 1;
+    pub(super) fn erred(&mut self, quantity: Quantity, error: f64) {
+        let errors = self.errors.entry(quantity).or_default();
+        if errors.len() == Self::KEPT {
+            errors.pop_front();
+        }
+        errors.push_back(error);
     }
 
-    pub(super) fn erred(&mut self, error: f64) {
-        if self.time_errors.len() == Self::KEPT {
-            self.time_errors.pop_front();
-        }
-        self.time_errors.push_back(error);
+    /// The mean of the errors' sizes, where there are any.
+    pub fn errors(&self) -> impl Iterator<Item = (Quantity, f64)> + '_ {
+        self.errors.iter().map(|(quantity, errors)| {
+            let sum: f64 = errors.iter().map(|error| error.abs()).sum();
+            (*quantity, sum / errors.len().max(1) as f64)
+        })
     }
 }

@@ -6,6 +6,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use wattline_api::MOST_IN_A_PAGE;
 
 /// A body of JSON, as it came and as what it means.
 pub(super) struct Input<T> {
@@ -100,6 +101,19 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
             )
         })
     }
+}
+
+/// Rows of a page, if nothing else is asked for.
+const USUAL_PAGE: u32 = 100;
+
+/// So many rows are asked for.
+pub(super) fn page_size(limit: Option<u32>) -> Answer<usize> {
+    let limit = limit.unwrap_or(USUAL_PAGE);
+    if !(1..=MOST_IN_A_PAGE).contains(&limit) {
+        let detail = format!("{limit} is not between 1 and {MOST_IN_A_PAGE}");
+        return Err(Refusal::field("limit", detail));
+    }
+    Ok(limit as usize)
 }
 
 #[cfg(test)]

@@ -6,12 +6,11 @@ use super::jobs::find;
 use super::refusal::{Answer, Refusal};
 use super::rows::{job_row, placement};
 use super::{Api, admit};
-use crate::daemon::Inside;
-use crate::daemon::chance_of_more;
+use crate::daemon::{Effort, Inside, chance_of_more};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wattline_api::{Choice, Explanation, Problem, SubmitRequest, WhatIf};
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
@@ -20,8 +19,9 @@ use wattline_core::ids::JobId;
 use wattline_core::job::Job;
 use wattline_core::units::{Joules, Seconds};
 
-/// Whoever asks what if has a little patience, and everybody else waits for him.
-const LONGEST_FORECAST: Duration = Duration::from_millis(500);
+/// Whoever asks what if has a little patience, and whoever else asks waits for him; the loop does
+/// not.
+const LONGEST_FORECAST: Duration = Duration::from_secs(3);
 /// Shapes that are shown.
 const MOST_CHOICES: usize = 64;
 
@@ -132,10 +132,6 @@ fn nothing(now: Timestamp, why: &str) -> WhatIf {
 
 fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
     let now = inside.now;
-    if !inside.foreseeable {
-        let why = "the queue is too long to run the plan forward in the time there is";
-        return nothing(now, why);
-    }
     job.submit = now;
     let id = JobId(inside.engine.state().job_count() as u32);
     let job = Arc::new(job);
@@ -143,14 +139,11 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
     if let Err(error) = fork.handle(now, Event::Submitted(Arc::clone(&job))) {
         return nothing(now, &error.to_string());
     }
-    let began = Instant::now();
-    let in_time = || began.elapsed() < LONGEST_FORECAST;
+    let effort = Effort::new(&fork, now, LONGEST_FORECAST, &|| true);
+    let (go_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
     let asked = [id];
-    let seen = roll_forward(
-        fork,
-        now,
-        &Horizon { until_ended: Some(&asked), go_on: &in_time, ..Horizon::default() },
-    );
+    let horizon = Horizon { go_on: &go_on, apart: &apart, ..Horizon::ended(&asked) };
+    let seen = roll_forward(fork, now, &horizon);
     let Some((one, end)) = seen.job(id).and_then(|one| Some((*one, one.end?))) else {
         let far = seen.until.since(now);
         return nothing(now, &format!("it does not end within the {far:.0} that were looked at"));
@@ -181,7 +174,7 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
     }
 }
 
-/// Asks the loop, and waits for its answer between two turns.
+/// Asks whoever answers beside the loop, and waits for the answer.
 async fn ask<T: Send + 'static>(
     api: &Api,
     question: impl FnOnce(&Inside<'_>) -> T + Send + 'static,

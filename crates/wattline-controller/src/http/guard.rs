@@ -1,7 +1,7 @@
 //! What every request goes through: who asks, how often, and the audit log.
 
 use super::Api;
-use super::access::{Identity, Peer};
+use super::access::{Identity, Peer, Role};
 use super::audit::{Line, wall_clock};
 use super::refusal::{Noted, Refusal};
 use axum::extract::{Request, State};
@@ -36,7 +36,9 @@ pub(super) async fn guard(
             next.run(request).await
         }
     };
-    audit(&api, peer, who.as_ref(), &method, &path, &response);
+    if let Some((line, keep)) = audited(peer, who.as_ref(), &method, &path, &response) {
+        api.audit.write(line, keep).await;
+    }
     response
 }
 
@@ -69,15 +71,15 @@ fn may_ask(api: &Api, who: &Identity) -> Result<(), Refusal> {
     api.buckets.take(&key, 1.0, Instant::now()).map_err(Refusal::too_often)
 }
 
-/// All changes, and all refusals.
-fn audit(
-    api: &Api,
+/// What the audit log says of a request, if anything, and whether that must be on the disk before it
+/// is answered. All changes, and all refusals; a user's change is on the disk already.
+fn audited(
     peer: Peer,
     who: Option<&Identity>,
     method: &Method,
     path: &str,
     response: &Response,
-) {
+) -> Option<(String, bool)> {
     let status = response.status();
     let noted = response.extensions().get::<Noted>().map_or("", |noted| &noted.0);
     let refused = status.is_client_error() || status.is_server_error();
@@ -85,20 +87,23 @@ fn audit(
     // Planning a view, or asking what if, changes nothing.
     let changes = !reads && !noted.is_empty();
     if !refused && !changes {
-        return;
+        return None;
     }
     // A path that is too long is nobody's job.
     let path: String = path.chars().take(200).collect();
+    let remote = peer.to_string();
     let role = who.map_or_else(|| "none".to_owned(), |who| who.role.to_string());
-    api.audit.write(&Line {
+    let keep = refused || who.is_some_and(|who| who.role == Role::Admin);
+    let line = Line {
         time: wall_clock(),
         who: who.map_or("", |who| &who.user),
         role: &role,
-        remote: &peer.to_string(),
+        remote: &remote,
         method: method.as_str(),
         path: &path,
         outcome: if refused { "refused" } else { "accepted" },
         status: status.as_u16(),
         what: if status == StatusCode::METHOD_NOT_ALLOWED { "no such method" } else { noted },
-    });
+    };
+    Some((line.written()?, keep))
 }

@@ -1,9 +1,9 @@
 //! Jobs: listed, submitted, changed, taken back.
 
 use super::access::Identity;
-use super::body::{Asked, Input};
+use super::body::{Asked, Input, page_size};
 use super::refusal::{Answer, Noted, Refusal};
-use super::rows::{job_row, per_hour};
+use super::rows::{job_row, per_hour, reach};
 use super::{Api, admit};
 use crate::controller::ControllerError;
 use crate::daemon::{JobView, Picture};
@@ -14,14 +14,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use std::sync::{Arc, PoisonError};
-use wattline_api::{
-    Accepted, JobPage, JobQuery, JobRow, MOST_IN_A_PAGE, Problem, SubmitRequest, UpdateRequest,
-};
+use wattline_api::{Accepted, JobPage, JobQuery, JobRow, Problem, SubmitRequest, UpdateRequest};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 
-/// Rows of a page, if nothing else is asked for.
-const USUAL_PAGE: u32 = 100;
 /// No more jobs than this are looked at for one page.
 const MOST_LOOKED_AT: usize = 50_000;
 
@@ -51,11 +47,7 @@ pub(super) async fn list(
             format!("is '{}'; known are unfinished, all, {}", clip(state), STATES.join(", "));
         return Err(Refusal::field("state", detail));
     }
-    let limit = query.limit.unwrap_or(USUAL_PAGE);
-    if !(1..=MOST_IN_A_PAGE).contains(&limit) {
-        let detail = format!("{limit} is not between 1 and {MOST_IN_A_PAGE}");
-        return Err(Refusal::field("limit", detail));
-    }
+    let limit = page_size(query.limit)?;
     if let Some(user) = &query.user
         && !who.sees(user)
     {
@@ -67,7 +59,7 @@ pub(super) async fn list(
     let first = query.after.map_or(JobId(0), |after| JobId(after.saturating_add(1)));
     let over = matches!(state, "all" | "finished" | "cancelled");
     let pending: Vec<Arc<JobView>> = pending(&api, &picture, first);
-    let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit: limit as usize };
+    let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit };
     let is_wanted = |view: &JobView| {
         let named = query.user.as_deref().is_none_or(|user| *view.user == *user);
         let fits = match state {
@@ -89,7 +81,8 @@ pub(super) async fn list(
         let _ = known.chain(&pending).try_for_each(|view| take(view));
     }
     let Page { rows: jobs, next, .. } = page;
-    Ok(Json(JobPage { schema: "wattline.queue/1".to_owned(), now_s: now.seconds(), jobs, next }))
+    let (schema, outlook) = ("wattline.queue/1".to_owned(), reach(&picture));
+    Ok(Json(JobPage { schema, now_s: now.seconds(), jobs, outlook, next }))
 }
 
 struct Page {
@@ -274,7 +267,7 @@ pub(super) async fn hold(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Response> {
-    change(&api, &who, &id, "on_hold", |api, now, id| api.daemon.desk().hold(now, id, true)).await
+    hold_or_release(&api, &who, &id, true).await
 }
 
 /// Lets a job go on.
@@ -286,7 +279,12 @@ pub(super) async fn release(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Response> {
-    change(&api, &who, &id, "released", |api, now, id| api.daemon.desk().hold(now, id, false)).await
+    hold_or_release(&api, &who, &id, false).await
+}
+
+async fn hold_or_release(api: &Api, who: &Identity, id: &str, hold: bool) -> Answer<Response> {
+    let what = if hold { "on_hold" } else { "released" };
+    change(api, who, id, what, move |api, now, id| api.daemon.desk().hold(now, id, hold)).await
 }
 
 async fn change(

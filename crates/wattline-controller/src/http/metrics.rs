@@ -70,6 +70,7 @@ impl Collector for Figures {
         )?;
         gauge("wattline_jobs_running", "Jobs that hold GPUs", Some(picture.running as f64))?;
         self.limits(&mut encoder)?;
+        self.energy(&mut encoder)?;
         self.counters(&mut encoder)?;
         self.plans(&mut encoder)?;
         self.errors(&mut encoder)?;
@@ -81,22 +82,44 @@ impl Collector for Figures {
 }
 
 impl Figures {
-    /// A GPU that nobody holds has no enforced limit of ours: it counts at its default one.
+    /// A GPU whose limit nobody reads back has none of ours in force: it counts at its default one.
     fn limits(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let picture = &self.0;
         let name = "wattline_gpu_power_limit_watts";
-        let help = "The limit that is counted for a GPU: set for the job on it, or its default";
+        let help = "The power limit of a GPU: planned, enforced as read back, or its default";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (id, view) in picture.cluster.node_ids().zip(picture.nodes.iter()) {
+        let nodes = picture.cluster.node_ids().zip(picture.nodes.iter());
+        for ((id, view), gauge) in nodes.zip(picture.gauges.iter()) {
             let node = picture.cluster.node(id);
             let default = picture.cluster.gpu_type(node.gpu_type).default_limit;
             for gpu in 0..node.gpus {
-                let set = view.limits.iter().find(|(held, _)| *held == gpu);
-                let (kind, limit) = set.map_or(("default", default), |(_, limit)| ("set", *limit));
+                let of = |limits: &[(u8, Watts)]| {
+                    limits.iter().find(|(number, _)| *number == gpu).map(|(_, limit)| *limit)
+                };
+                let (kind, limit) =
+                    of(&gauge.limits).map_or(("default", default), |limit| ("enforced", limit));
+                let planned = of(&view.planned_limits).map(|limit| ("planned", limit));
                 let number = gpu.to_string();
-                let labels = [("node", &*node.name), ("gpu", number.as_str()), ("kind", kind)];
+                for (kind, limit) in [(kind, limit)].into_iter().chain(planned) {
+                    let labels = [("node", &*node.name), ("gpu", number.as_str()), ("kind", kind)];
+                    let one = family.encode_family(&labels)?;
+                    ConstGauge::new(limit.get()).encode(one)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn energy(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let picture = &self.0;
+        let help = "What a node has drawn, where it is metered";
+        let (name, counter) = ("wattline_energy_joules", MetricType::Counter);
+        let mut family = encoder.encode_descriptor(name, help, None, counter)?;
+        for (id, gauge) in picture.cluster.node_ids().zip(picture.gauges.iter()) {
+            if let Some(energy) = gauge.energy {
+                let labels = [("node", &*picture.cluster.node(id).name)];
                 let one = family.encode_family(&labels)?;
-                ConstGauge::new(limit.get()).encode(one)?;
+                ConstCounter::new(energy.get()).encode(one)?;
             }
         }
         Ok(())
@@ -105,14 +128,6 @@ impl Figures {
     fn counters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let picture = &self.0;
         let counter = MetricType::Counter;
-        if let Some(energy) = picture.energy {
-            let help = "What was drawn; all nodes together where single ones are not metered";
-            let name = "wattline_energy_joules";
-            let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-            let labels = [("node", "all")];
-            let one = family.encode_family(&labels)?;
-            ConstCounter::new(energy.get()).encode(one)?;
-        }
         let (name, help) =
             ("wattline_budget_exceeded_seconds", "How long more than the budget was drawn");
         let seconds = ConstCounter::new(picture.over_budget.get());
@@ -122,23 +137,22 @@ impl Figures {
         missed.encode(encoder.encode_descriptor(name, help, None, counter)?)?;
         let (name, help) = ("wattline_actions", "Steps towards the plan, by what came of them");
         let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-        for (kind, count) in &picture.tally.done {
-            let labels = [("kind", *kind), ("outcome", "done")];
-            let one = family.encode_family(&labels)?;
-            ConstCounter::new(*count).encode(one)?;
-        }
-        let stats = picture.stats;
-        for (outcome, count) in [("sent", stats.actions), ("failed", stats.failures)] {
-            let labels = [("kind", "any"), ("outcome", outcome)];
+        let outcomes = &picture.stats.outcomes;
+        let sent = outcomes.handed_out().map(|(kind, count)| (kind, "sent", count));
+        let ended = outcomes.counts().map(|(kind, outcome, count)| (kind, outcome.name(), count));
+        for (kind, outcome, count) in sent.chain(ended) {
+            let labels = [("kind", kind), ("outcome", outcome)];
             let one = family.encode_family(&labels)?;
             ConstCounter::new(count).encode(one)?;
         }
-        Ok(())
+        let (name, help) = ("wattline_plans_refused", "Plans that the checker refused");
+        let refused = ConstCounter::new(picture.stats.refused);
+        refused.encode(encoder.encode_descriptor(name, help, None, counter)?)
     }
 
     fn plans(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let turns = &self.0.turns;
-        let help = "A turn with a plan: hearing, planning, acting";
+        let help = "A plan: taking in what was heard, planning, checking";
         let (name, kind) = ("wattline_plan_duration", MetricType::Histogram);
         let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
         // Each bucket by itself; they are added up when they are written.
@@ -154,16 +168,14 @@ impl Figures {
     }
 
     fn errors(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let errors = &self.0.tally.time_errors;
-        if errors.is_empty() {
-            return Ok(());
-        }
-        let mean = errors.iter().map(|error| error.abs()).sum::<f64>() / errors.len() as f64;
         let help = "Mean of |realised / predicted - 1| over the last jobs that ended";
         let name = "wattline_prediction_error_ratio";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        let labels = [("quantity", "time")];
-        let one = family.encode_family(&labels)?;
-        ConstGauge::new(mean).encode(one)
+        for (quantity, mean) in self.0.tally.errors() {
+            let labels = [("quantity", quantity.name())];
+            let one = family.encode_family(&labels)?;
+            ConstGauge::new(mean).encode(one)?;
+        }
+        Ok(())
     }
 }

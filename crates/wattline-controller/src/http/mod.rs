@@ -21,13 +21,14 @@ mod openapi;
 mod plan;
 mod rate;
 mod refusal;
+mod reports;
 mod router;
 mod rows;
 mod status;
 mod tokens;
 
 pub use access::{Access, Role};
-pub use audit::{Audit, AuditError};
+pub use audit::{Audit, AuditError, Rotation};
 pub use listen::{ListenError, Listening, Sockets, claim};
 pub use openapi::document;
 pub use rate::Rate;
@@ -97,6 +98,8 @@ pub struct Parts {
     streams: Mutex<BTreeMap<Arc<str>, usize>>,
     /// One view is planned at a time: it may take all of a core.
     planning: Semaphore,
+    /// One report is made at a time: it looks at every job that ever was.
+    reporting: Semaphore,
 }
 
 impl Api {
@@ -119,6 +122,7 @@ impl Api {
             changing: Mutex::default(),
             streams: Mutex::default(),
             planning: Semaphore::new(1),
+            reporting: Semaphore::new(1),
         }))
     }
 }

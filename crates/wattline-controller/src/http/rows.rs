@@ -3,7 +3,7 @@
 use super::access::{Identity, Role};
 use crate::daemon::{JobView, Picture};
 use crate::planning::on;
-use wattline_api::{JobRow, NodeRow};
+use wattline_api::{JobRow, NodeRow, Reach};
 use wattline_core::Timestamp;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::Placement;
@@ -59,6 +59,19 @@ pub(super) fn job_row(picture: &Picture, view: &JobView, who: &Identity, now: Ti
         why: why(view, who, now),
         restarts: view.restarts,
     }
+}
+
+/// How far is foreseen.
+pub(super) fn reach(picture: &Picture) -> Option<Reach> {
+    let outlook = &picture.outlook;
+    (!outlook.reach.is_empty()).then(|| Reach {
+        at_s: outlook.at.seconds(),
+        until_s: outlook.until.seconds(),
+        exact_until_s: outlook.exact_until.seconds(),
+        jobs: outlook.unfinished,
+        ended: outlook.ended,
+        text: outlook.reach.clone(),
+    })
 }
 
 /// The sentence. Another's job is not named to a user who does not see it; times are told from now.

@@ -13,6 +13,7 @@ pub mod command;
 mod config;
 pub mod doctor;
 pub mod metadata;
+mod meters;
 mod news;
 pub mod progress;
 pub mod read;
@@ -30,6 +31,7 @@ pub use submission::SECONDS;
 use crate::backend::{Backend, BackendError, Known, News, Report};
 use crate::directory::Note;
 use command::Commands;
+use meters::Meters;
 use runs::Stretch;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +41,6 @@ use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId};
-use wattline_core::units::Watts;
 
 /// The gate: the `job_submit.lua` that holds jobs until the controller releases them.
 pub const GATE: &str = include_str!("gate.lua");
@@ -85,6 +86,9 @@ pub struct Slurm {
     /// When something was last put right about a job.
     corrected: BTreeMap<u32, Timestamp>,
     stretches: BTreeMap<JobId, Stretch>,
+    meters: Meters,
+    /// Jobs of SLURM that are not over, and how many jobs were looked through for them.
+    open: (BTreeSet<JobId>, usize),
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
     complaints: Vec<String>,
@@ -111,6 +115,8 @@ impl Slurm {
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
             stretches: BTreeMap::new(),
+            meters: Meters::default(),
+            open: (BTreeSet::new(), 0),
             refused: BTreeSet::new(),
             complaints: Vec::new(),
         }
@@ -127,13 +133,6 @@ impl Slurm {
     /// What an administrator should hear of, since the last time.
     pub fn take_complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
-    }
-
-    /// What the nodes draw together, if all of them say so.
-    #[must_use]
-    pub fn drawn(&self) -> Option<Watts> {
-        let node = |id| self.site.actuator(id)?.power().ok()?;
-        self.site.cluster.node_ids().map(node).sum()
     }
 
     fn complain(&mut self, what: String) {
@@ -209,6 +208,7 @@ impl Backend for Slurm {
         seen.recognise(known.directory);
         self.seen = Some(Arc::new(seen));
         self.beat(now);
+        self.meter(now, known);
         self.wanted.retain(|id, _| known.engine.is_under_way(*id));
         let mut news = Vec::new();
         self.limits_before(known, &mut news);
@@ -219,6 +219,7 @@ impl Backend for Slurm {
         self.advance_all(now, known);
         self.restore_limits(known);
         self.action_news(&mut news);
+        self.meter_news(now, known, &mut news);
         let number = |(at, news)| Report { number: from + at as u64, news };
         Ok(news.into_iter().enumerate().map(number).collect())
     }

@@ -210,11 +210,14 @@ impl Slurm {
     fn gone(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = &self.seen else { return };
         let engine = known.engine.state();
-        let missing: Vec<JobId> = engine
-            .unfinished_jobs()
-            .map(|(id, _)| id)
-            .filter(|id| known.directory.slurm(*id).is_some() && seen.job(*id).is_none())
-            .collect();
+        // Jobs that are over are not looked at again, however many there were.
+        let (open, looked_through) = &mut self.open;
+        let new = (*looked_through as u32..engine.job_count() as u32).map(JobId);
+        open.extend(new.filter(|id| known.directory.slurm(*id).is_some()));
+        *looked_through = engine.job_count();
+        open.retain(|id| engine.job(*id).phase != Phase::Finished);
+        let missing: Vec<JobId> =
+            open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
         for id in missing {
             let since = *self.absent.entry(id).or_insert(now);
             if now < since + GONE {

@@ -96,7 +96,7 @@ impl Slurm {
             if residents.mask() != share.mask {
                 return None;
             }
-            let drawn = self.site.actuator(share.node)?.power().ok()??;
+            let drawn = self.meters.power(share.node)?;
             let idle = self.site.cluster.gpu_type(node.gpu_type).idle;
             let others = f64::from(u32::from(node.gpus) - share.count());
             watts += (drawn - *base - idle * others).get();

@@ -4,6 +4,7 @@
 //! `synchronous=FULL`) before anything follows from it. One writer; a second one is refused.
 
 use crate::directory::Note;
+mod hours;
 mod snapshot;
 
 pub use snapshot::{Keep, Saved};
@@ -154,6 +155,7 @@ impl Store {
             store.check(about)?;
         }
         store.connection.execute_batch(snapshot::SCHEMA).map_err(sql)?;
+        store.connection.execute_batch(hours::SCHEMA).map_err(sql)?;
         let last = "SELECT coalesce(max(number), 0) FROM journal";
         let last = store.connection.query_row(last, (), |row| row.get::<_, i64>(0)).map_err(sql)?;
         // All of them may be gone.

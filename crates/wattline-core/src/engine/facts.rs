@@ -1,6 +1,6 @@
 //! What each event changes in what the engine knows.
 
-use super::{Alert, Engine, Event, EventError, HandedOut, InFlight};
+use super::{Alert, Engine, Event, EventError, HandedOut, InFlight, Outcome};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
 use crate::placement::{Placement, mask_of};
@@ -134,8 +134,14 @@ impl Engine<'_> {
         if holds {
             self.mark_job(id);
         } else {
-            self.state.finish(id);
+            self.over_without_a_run(now, id);
         }
+    }
+
+    /// When it was over is known from its progress, as for a job that ran.
+    fn over_without_a_run(&mut self, now: Timestamp, id: JobId) {
+        self.state.job_mut(id).progress.as_of = now;
+        self.state.finish(id);
     }
 
     fn updated(
@@ -223,7 +229,7 @@ impl Engine<'_> {
         if self.state.job(id).phase != Phase::Starting(action) {
             return;
         }
-        self.in_flight.remove(&action);
+        self.conclude(action, Outcome::Done);
         let job = self.state.job(id);
         let Some(held) = job.held.clone() else { return };
         let rate =
@@ -273,10 +279,10 @@ impl Engine<'_> {
         if self.state.job(id).run != Some(run) {
             return;
         }
-        if let Phase::Starting(action) | Phase::Stopping(action) = phase {
-            self.in_flight.remove(&action);
-        }
         let asked = matches!(phase, Phase::Stopping(_));
+        if let Phase::Starting(action) | Phase::Stopping(action) = phase {
+            self.conclude(action, if asked { Outcome::Done } else { Outcome::Overtaken });
+        }
         self.leave(now, id, done);
         let cancelled = self.state.job(id).cancelled;
         if cancelled {
@@ -297,7 +303,7 @@ impl Engine<'_> {
             return;
         }
         if let Phase::Starting(action) | Phase::Stopping(action) = phase {
-            self.in_flight.remove(&action);
+            self.conclude(action, Outcome::Overtaken);
         }
         let work = self.state.job(id).job.work;
         self.leave(now, id, work);
@@ -309,7 +315,7 @@ impl Engine<'_> {
     /// The job gives its GPUs back.
     fn leave(&mut self, now: Timestamp, id: JobId, done: Work) {
         if let Some((action, _)) = self.state.job_mut(id).limiting.take() {
-            self.in_flight.remove(&action);
+            self.conclude(action, Outcome::Overtaken);
         }
         let job = self.state.job_mut(id);
         job.limit_unsure = false;
@@ -336,7 +342,7 @@ impl Engine<'_> {
         if expected != action {
             return;
         }
-        self.in_flight.remove(&action);
+        self.conclude(action, Outcome::Done);
         let job = self.state.job_mut(id);
         job.limiting = None;
         job.limit_unsure = false;
@@ -372,8 +378,12 @@ impl Engine<'_> {
         if outdated && node.in_flight.is_some() {
             return;
         }
+        let told = matches!(
+            (node.power, power),
+            (NodePower::Booting, NodePower::Up) | (NodePower::FallingAsleep, NodePower::Asleep)
+        );
         if let Some(action) = node.in_flight.take() {
-            self.in_flight.remove(&action);
+            self.conclude(action, if told { Outcome::Done } else { Outcome::Overtaken });
         }
         let node = self.state.node_mut(id);
         node.attempts = 0;
@@ -392,7 +402,7 @@ impl Engine<'_> {
 
     pub(super) fn node_lost(&mut self, now: Timestamp, id: NodeId) {
         if let Some(action) = self.state.node_mut(id).in_flight.take() {
-            self.in_flight.remove(&action);
+            self.conclude(action, Outcome::Overtaken);
         }
         self.state.set_power(id, NodePower::Down);
         self.state.touch_node(id);
@@ -410,7 +420,7 @@ impl Engine<'_> {
             return;
         }
         if let Some(action) = self.state.node_mut(id).in_flight.take() {
-            self.in_flight.remove(&action);
+            self.conclude(action, Outcome::Overtaken);
         }
         self.state.set_power(id, NodePower::Closed);
         self.state.set_target(id, Target::Up, Reason::NodeClosed);
@@ -464,6 +474,7 @@ impl Engine<'_> {
                 let (attempts, give_up) = (job.attempts, job.attempts > retries);
                 let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
                 job.not_before = again;
+                self.stats.outcomes.came(about, failure(give_up));
                 self.wake_ups.entry(again).or_default();
                 match about {
                     InFlight::Start(_) => {
@@ -472,7 +483,7 @@ impl Engine<'_> {
                         self.state.job_mut(id).phase = Phase::Waiting;
                         if self.state.job(id).cancelled {
                             // It was only waited for because it might have started.
-                            self.state.finish(id);
+                            self.over_without_a_run(now, id);
                         } else if give_up {
                             self.unplan(now, id, Reason::StartFailed);
                             let until = now + self.config.hold_off;
@@ -511,6 +522,7 @@ impl Engine<'_> {
                 let (attempts, give_up) = (node.attempts, node.attempts > retries);
                 let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
                 node.not_before = again;
+                self.stats.outcomes.came(about, failure(give_up));
                 self.wake_ups.entry(again).or_default();
                 if let InFlight::Wake(_) = about {
                     self.state.set_power(id, NodePower::Asleep);
@@ -568,6 +580,10 @@ impl Engine<'_> {
         self.state.set_planned(id, held, reason, now);
         self.look_at_everything = true;
     }
+}
+
+fn failure(give_up: bool) -> Outcome {
+    if give_up { Outcome::GivenUp } else { Outcome::Failed }
 }
 
 fn sound(job: JobId, done: Work) -> Result<(), EventError> {

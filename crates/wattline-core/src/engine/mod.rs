@@ -15,9 +15,11 @@ mod actuate;
 mod event;
 mod facts;
 mod image;
+mod outcome;
 
 pub use event::{Alert, Event, EventError};
 pub use image::EngineImage;
+pub use outcome::{Outcome, Outcomes};
 
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
@@ -83,6 +85,8 @@ pub struct EngineStats {
     pub actions: u64,
     /// Actions reported as failed.
     pub failures: u64,
+    /// What came of them, by kind.
+    pub outcomes: Outcomes,
 }
 
 /// The loop's state. See the module's description. `'p` is how long its predictor lives: a fork
@@ -233,11 +237,22 @@ impl<'p> Engine<'p> {
     /// another policy at once, tell it something that calls for a plan. See [`crate::forecast`].
     #[must_use]
     pub fn fork(&self, policy: Box<dyn Policy>) -> Engine<'_> {
+        self.fork_onto(policy, Box::new(Frozen(&*self.predictor)))
+    }
+
+    /// As [`Engine::fork`], with a predictor of its own, which should know what this one's does: a
+    /// copy that outlives the original and may go to another thread.
+    #[must_use]
+    pub fn fork_onto<'q>(
+        &self,
+        policy: Box<dyn Policy>,
+        predictor: Box<dyn Predictor + 'q>,
+    ) -> Engine<'q> {
         Engine {
             config: self.config.clone(),
             state: self.state.clone(),
             policy,
-            predictor: Box::new(Frozen(&*self.predictor)),
+            predictor,
             prices: self.prices.clone(),
             budget: self.budget.clone(),
             plan: self.plan,
@@ -480,10 +495,18 @@ impl<'p> Engine<'p> {
         self.alerts.push_back(alert);
     }
 
+    /// An action is over.
+    fn conclude(&mut self, action: ActionId, outcome: Outcome) {
+        if let Some(HandedOut { about, .. }) = self.in_flight.remove(&action) {
+            self.stats.outcomes.came(about, outcome);
+        }
+    }
+
     fn emit(&mut self, now: Timestamp, about: InFlight, kind: ActionKind) -> ActionId {
         let id = self.next_action;
         self.next_action = ActionId(id.0 + 1);
         self.in_flight.insert(id, HandedOut { about, at: now });
+        self.stats.outcomes.sent(&kind);
         self.actions.push_back(Action { id, generation: self.plan, kind });
         self.stats.actions += 1;
         id

@@ -45,6 +45,8 @@ impl World {
         let split = self.split(id);
         let node = &mut self.nodes[id.index()];
         let old = std::mem::replace(&mut node.split, split);
+        let (energy, since) = node.energy;
+        node.energy = (energy + old.drawn() * now.since(since), now);
         self.meter.change(now, &old, &split);
         let busy = (node.power == NodePower::Up).then_some(node.busy);
         self.room.change(&self.cluster, now, id, busy);

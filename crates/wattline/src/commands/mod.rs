@@ -16,6 +16,7 @@ pub(crate) mod predict;
 pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod submit;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Plan(args) => plan::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Release(args) => release::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Submit(args) => submit::run(&args),

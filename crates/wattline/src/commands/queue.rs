@@ -1,6 +1,6 @@
 //! `wattline queue`: the jobs of a controller, with what is foreseen for them.
 
-use crate::client::Server;
+use crate::client::{Server, encoded};
 use crate::failure::Result;
 use crate::output::{self, duration, harmless};
 use std::io::{self, IsTerminal};
@@ -94,17 +94,6 @@ fn written(query: &JobQuery) -> String {
     parts.join("&")
 }
 
-fn encoded(text: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    text.bytes()
-        .map(
-            |byte| {
-                if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-            },
-        )
-        .collect()
-}
-
 /// A time as seen from now.
 pub(crate) fn when(time: Option<f64>, now: f64) -> String {
     match time {
@@ -119,10 +108,19 @@ fn table(page: &JobPage) -> String {
         "id", "name", "user", "state", "gpus", "start", "finish", "deadline", "kWh", "EUR", "risk",
         "why",
     ];
-    let rows = page.jobs.iter().map(|job| row(job, page.now_s)).collect();
+    let far = page.outlook.as_ref().map(|outlook| outlook.until_s);
+    let rows = page.jobs.iter().map(|job| row(job, page.now_s, far)).collect();
     let mut text = output::table(&header, rows);
     if page.jobs.is_empty() {
         text += "\nno jobs";
+    }
+    // What is missing above is said here.
+    if let Some(outlook) = page.outlook.as_ref().filter(|_| !page.jobs.is_empty()) {
+        text += &format!(
+            "\nforeseen {}: {}",
+            when(Some(outlook.at_s), page.now_s),
+            harmless(&outlook.text)
+        );
     }
     if page.next.is_some() {
         text += "\nthere are more: say --limit N";
@@ -130,8 +128,15 @@ fn table(page: &JobPage) -> String {
     text
 }
 
-pub(crate) fn row(job: &JobRow, now: f64) -> Vec<String> {
+/// A job; what is not foreseen of it comes after `far`, if anything is.
+pub(crate) fn row(job: &JobRow, now: f64, far: Option<f64>) -> Vec<String> {
     let dash = || "–".to_owned();
+    let or_later = |time: Option<f64>| match (time, far) {
+        (None, Some(far)) if far > now && job.state == "waiting" => {
+            format!("> {}", duration(far - now))
+        }
+        (time, _) => when(time, now),
+    };
     let gpus = match job.gpus_held {
         0 => format!("({})", job.gpus_asked),
         held => held.to_string(),
@@ -142,8 +147,8 @@ pub(crate) fn row(job: &JobRow, now: f64) -> Vec<String> {
         harmless(&job.user),
         harmless(&job.state),
         gpus,
-        when(job.start_s, now),
-        when(job.finish_s, now),
+        or_later(job.start_s),
+        or_later(job.finish_s),
         when(job.deadline_s, now),
         job.energy_kwh.map_or_else(dash, |energy| format!("{energy:.2}")),
         job.cost_eur.map_or_else(dash, |cost| format!("{cost:.2}")),

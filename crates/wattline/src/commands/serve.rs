@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::source::Source;
-use crate::{output, site, socket};
+use crate::{logging, output, site, socket};
 use anyhow::Context;
 use serde::Serialize;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wattline_controller::daemon::{
-    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Since, Workloads,
+    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads,
 };
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
 use wattline_controller::store::{Keep, Store};
@@ -110,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let error = anyhow::anyhow!("--speed: {} is not between 0 and 1,000,000", args.speed);
         return Err(Failure::input(error));
     }
+    logging::begin()?;
     match args.source.site() {
         Some(path) => on_slurm(args, path),
         None => emulated(args),
@@ -184,15 +185,15 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let Stage { controller, pace, workloads, start, jobs, stay } = stage;
     let access = access(&args.api)?;
     for (number, why) in &controller.opened().refused {
-        output::note(&format!("warning: the snapshot after entry {number} was not used: {why}"));
+        tracing::warn!("the snapshot after entry {number} was not used: {why}");
     }
     let entries = controller.desk().journal(Store::len);
     if entries > 0 {
-        output::note(&format!(
+        tracing::info!(
             "{}: goes on after {entries} entries, with {} jobs submitted so far",
             args.journal.display(),
             controller.engine().state().job_count()
-        ));
+        );
     }
     let policy = policy_again(&args.policy)?;
     let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
@@ -202,9 +203,7 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let mut said: Option<Instant> = None;
     let mut broken = None;
     let waker = daemon.waker();
-    let mut told = 0;
     let driven = drive.run(feed, |picture| {
-        told = say_what_is_wrong(&daemon, told);
         if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             said = Some(Instant::now());
             if let Err(error) = say(&status(picture, &daemon, start, jobs), args.json) {
@@ -219,18 +218,6 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     }
     driven.map_err(|error| Failure::Failed(error.into()))?;
     say(&status(&daemon.picture(), &daemon, start, jobs), args.json)
-}
-
-/// What an administrator should hear of, from this event on. Says where the next begin.
-fn say_what_is_wrong(daemon: &Daemon, from: u64) -> u64 {
-    let chronicle = daemon.chronicle();
-    let told = chronicle.since(Since::Event(chronicle.life(), from));
-    for event in &told.events {
-        if matches!(event.kind.as_str(), "alert" | "trouble") {
-            output::note(&format!("{}: {}", event.kind, output::harmless(&event.text)));
-        }
-    }
-    told.events.last().map_or(from, |event| event.number)
 }
 
 /// A fresh policy of the kind that plans, as often as one is needed.
@@ -321,7 +308,7 @@ fn listen(
         Ok(listener) => sockets.unix = Some(listener),
         // Whoever only wants to see the scenario run needs no socket.
         Err(error) if args.api.socket.is_none() && !args.stay => {
-            output::note(&format!("no API: {error:#}"));
+            tracing::warn!("no API: {error:#}");
         }
         Err(error) => return Err(Failure::Input(error)),
     }
@@ -333,12 +320,12 @@ fn listen(
     let socket = sockets.unix.is_some().then_some(path);
     let listening = Listening::start(&api, sockets).map_err(|e| Failure::Failed(e.into()))?;
     if let Some(path) = &socket {
-        output::note(&format!("answers at the socket {}", path.display()));
+        tracing::info!("answers at the socket {}", path.display());
     }
     if let Some(address) = listening.address {
-        output::note(&format!("answers at http://{address}"));
+        tracing::info!("answers at http://{address}");
         if !address.ip().is_loopback() {
-            output::note("tokens cross the network in clear: put a proxy with TLS before it");
+            tracing::warn!("tokens cross the network in clear: put a proxy with TLS before it");
         }
     }
     Ok(Serving { _listening: listening, socket })
@@ -384,7 +371,8 @@ fn status(picture: &Picture, daemon: &Daemon, start: Timestamp, jobs: Option<usi
     let unfinished = picture.unfinished.len();
     Status {
         schema: "wattline.serve/1",
-        time_s: picture.at.since(start).get(),
+        // The cluster's clock: pictures are painted when something happens.
+        time_s: daemon.pace().now().max(picture.at).since(start).get(),
         waiting: unfinished - picture.running,
         running: picture.running,
         finished: picture.job_count() - unfinished,

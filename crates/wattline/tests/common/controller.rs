@@ -87,7 +87,8 @@ impl Running {
             if errors.read_line(&mut line).unwrap() == 0 {
                 panic!("it did not come up: {said}");
             }
-            tcp = line.trim().strip_prefix("answers at http://").map(|at| at.parse().unwrap());
+            let at = line.trim().split_once("answers at http://");
+            tcp = at.map(|(_, at)| at.parse().unwrap());
             said += &line;
         }
         Self { child, folder: folder.to_owned(), tcp }

@@ -74,6 +74,16 @@ struct Report {
     list_p99_ms: f64,
     show_p99_ms: f64,
     peak_memory_mb: f64,
+    /// Copies of the engine for forecasts: what the loop spends on them.
+    copies: u64,
+    copy_max_ms: f64,
+    /// The last forecast: how long it took beside the loop, of how many jobs it tells the end, and
+    /// how far it reaches.
+    outlook_ms: f64,
+    outlook_jobs: usize,
+    outlook_foreseen: usize,
+    outlook_far_s: f64,
+    outlook_exact_s: f64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -341,6 +351,13 @@ fn report(
         list_p99_ms: of(Some(Kind::List), 0.99),
         show_p99_ms: of(Some(Kind::Show), 0.99),
         peak_memory_mb: super::peak_memory_mb(),
+        copies: picture.turns.copies,
+        copy_max_ms: milliseconds(picture.turns.longest_copy),
+        outlook_ms: milliseconds(picture.outlook.took),
+        outlook_jobs: picture.outlook.unfinished,
+        outlook_foreseen: picture.outlook.ended,
+        outlook_far_s: picture.outlook.until.since(picture.outlook.at).get(),
+        outlook_exact_s: picture.outlook.exact_until.since(picture.outlook.at).get(),
     }
 }
 
@@ -349,6 +366,7 @@ fn text(r: &Report) -> String {
         "{} jobs wait and {} run on {} nodes with {} GPUs, policy {}\n\
          control cycle  p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms of {} turns; {:.0} ms for the longest while the queue was filled\n\
          API            p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms of {} requests at {:.0} a second, {} failed (p99: list {:.2}, job {:.2}, submit {:.2})\n\
+         outlook        {} of {} jobs foreseen to their end, {} ahead (every plan {} ahead), in {:.1} s beside the loop; {} copies for that, the longest {:.1} ms of the loop\n\
          memory         {:.0} MB at its peak, clients included\n",
         r.queued,
         r.running,
@@ -369,6 +387,13 @@ fn text(r: &Report) -> String {
         r.list_p99_ms,
         r.show_p99_ms,
         r.submit_p99_ms,
+        r.outlook_foreseen,
+        r.outlook_jobs,
+        output::duration(r.outlook_far_s),
+        output::duration(r.outlook_exact_s),
+        r.outlook_ms / 1e3,
+        r.copies,
+        r.copy_max_ms,
         r.peak_memory_mb,
     )
 }

@@ -1,0 +1,194 @@
+//! Copies of the engine, for whoever looks ahead beside the loop.
+//!
+//! Whoever wants one asks; the loop makes it between two turns, which takes as long as copying its
+//! state does, and goes on. What is done with the copy is no business of the loop. A copy predicts
+//! with a [`Twin`] of the engine's predictor: it hears every measurement that the engine hears, so
+//! that both say the same, and neither waits for the other.
+
+use super::picture::Picture;
+use super::shared::Daemon;
+use crate::directory::Directory;
+use crate::watch::Watch;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use wattline_core::Timestamp;
+use wattline_core::engine::Engine;
+use wattline_core::job::{Job, RestartCost};
+use wattline_core::placement::Configuration;
+use wattline_core::predictor::{Measurement, Prediction, Predictor};
+
+/// The loop spends at most one part in so many on copies.
+const SHARE: u32 = 50;
+/// How often whoever waits for a copy looks whether all is over.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A predictor that knows what the engine's does.
+#[derive(Clone)]
+pub(super) struct Twin(Arc<Parts>);
+
+struct Parts {
+    predictor: RwLock<Box<dyn Predictor>>,
+    /// What the engine has heard and the twin has not.
+    unheard: Mutex<Vec<Measurement>>,
+}
+
+impl Twin {
+    pub(super) fn of(predictor: &dyn Predictor) -> Option<Self> {
+        let (predictor, unheard) = (RwLock::new(predictor.twin()?), Mutex::default());
+        Some(Self(Arc::new(Parts { predictor, unheard })))
+    }
+
+    /// What the engine has heard.
+    fn tell(&self, measured: Vec<Measurement>) {
+        if !measured.is_empty() {
+            self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner).extend(measured);
+        }
+    }
+
+    /// Takes in what it was told. Not for the loop.
+    fn learn(&self) {
+        let unheard =
+            std::mem::take(&mut *self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner));
+        if unheard.is_empty() {
+            return;
+        }
+        let mut predictor = self.0.predictor.write().unwrap_or_else(PoisonError::into_inner);
+        unheard.iter().for_each(|measured| predictor.observe(measured));
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&dyn Predictor) -> T) -> T {
+        ask(&**self.0.predictor.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Predictor for Twin {
+    fn predict(&self, job: &Job, configuration: &Configuration) -> Option<Prediction> {
+        self.ask(|predictor| predictor.predict(job, configuration))
+    }
+    fn restart(&self, job: &Job) -> RestartCost {
+        self.ask(|predictor| predictor.restart(job))
+    }
+    /// It learns what happens, not what is foreseen.
+    fn observe(&mut self, _: &Measurement) {}
+}
+
+/// A copy of all that the loop knows.
+pub(super) struct Fork {
+    /// Decides nothing: whoever runs it forward forks it with a policy.
+    pub(super) engine: Engine<'static>,
+    pub(super) directory: Directory,
+    /// Painted when the copy was made.
+    pub(super) picture: Arc<Picture>,
+    pub(super) now: Timestamp,
+    pub(super) made: Instant,
+}
+
+/// The loop's side.
+pub(super) struct Lender {
+    requests: Receiver<Sender<Fork>>,
+    waiting: Vec<Sender<Fork>>,
+    twin: Option<Twin>,
+    last: Option<(Instant, Duration)>,
+}
+
+impl Lender {
+    pub(super) fn new(requests: Receiver<Sender<Fork>>, twin: Option<Twin>) -> Self {
+        Self { requests, waiting: Vec::new(), twin, last: None }
+    }
+
+    /// What the engine has heard.
+    pub(super) fn tell(&self, measured: Vec<Measurement>) {
+        if let Some(twin) = &self.twin {
+            twin.tell(measured);
+        }
+    }
+
+    /// Whether somebody wants a copy and the last one was long enough ago.
+    pub(super) fn is_due(&mut self) -> bool {
+        self.waiting.extend(self.requests.try_iter());
+        let rested = |(at, took): (Instant, Duration)| at.elapsed() >= took * SHARE;
+        !self.waiting.is_empty() && self.last.is_none_or(rested)
+    }
+
+    /// Gives everybody who waits a copy. Says how long that took.
+    pub(super) fn lend(
+        &mut self,
+        engine: &Engine<'static>,
+        directory: &Directory,
+        picture: &Arc<Picture>,
+        now: Timestamp,
+    ) -> Duration {
+        let began = Instant::now();
+        let Some(twin) = &self.twin else {
+            // They are told by being left alone.
+            self.waiting.clear();
+            return Duration::ZERO;
+        };
+        for who in self.waiting.drain(..) {
+            let fork = Fork {
+                engine: engine.fork_onto(Box::new(Watch), Box::new(twin.clone())),
+                directory: directory.clone(),
+                picture: Arc::clone(picture),
+                now,
+                made: Instant::now(),
+            };
+            // He may be gone.
+            let _ = who.send(fork);
+        }
+        let took = began.elapsed();
+        self.last = Some((Instant::now(), took));
+        took
+    }
+}
+
+/// The side of those who look ahead.
+pub(super) struct Borrower {
+    pub(super) daemon: Daemon,
+    pub(super) twin: Option<Twin>,
+    /// The loop is over.
+    pub(super) over: Arc<AtomicBool>,
+}
+
+impl Borrower {
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Asks the loop for a copy and waits for it. None: it did not come in time, or there is none.
+    pub(super) fn fork(&self, patience: Duration) -> Option<Fork> {
+        let twin = self.twin.as_ref()?;
+        let (tell, told) = channel();
+        if !self.daemon.ask_for_fork(tell) {
+            return None;
+        }
+        let began = Instant::now();
+        while began.elapsed() < patience && !self.is_over() {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(fork) => {
+                    twin.learn();
+                    return Some(fork);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    /// Sleeps, unless the loop ends before.
+    pub(super) fn rest(&self, time: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < time && !self.is_over() {
+            std::thread::sleep(LOOK_EVERY.min(time.saturating_sub(began.elapsed())));
+        }
+    }
+}
+
+/// The loop, and whoever answers requests, comes first. On Linux this is about the thread that
+/// calls it.
+pub(super) fn step_back() {
+    // Where it is not allowed, the work is bounded all the same.
+    let _ = rustix::process::setpriority_process(None, 10);
+}
