@@ -236,7 +236,7 @@ mod tests {
         say(base + idle + 900.0);
         fs::write(folder.path().join("enforced1"), "321\n").unwrap();
         let limits = [Some(folder.path().to_owned()), None];
-        let site = Site::new(Config::default(), Arc::clone(&cluster), &limits);
+        let site = Site::new(Config::default(), Arc::clone(&cluster), &limits, Vec::new());
         let mut slurm = Slurm::new(site);
         let mut engine = Engine::new(
             EngineConfig::default(),
@@ -298,7 +298,7 @@ mod tests {
         let known = Known { engine: &engine, directory: &directory };
         let limits = [Some(folder.path().to_owned()), None];
         let cluster = Arc::clone(engine.state().cluster());
-        let mut next = Slurm::new(Site::new(Config::default(), cluster, &limits));
+        let mut next = Slurm::new(Site::new(Config::default(), cluster, &limits, Vec::new()));
         next.meter(at(4000.0), known);
         next.meter(at(4001.0), known);
         assert_eq!(next.meters().job(JobId(0)).unwrap().energy.get().round(), 1800.0);
