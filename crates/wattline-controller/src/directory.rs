@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wattline_core::ids::{JobId, WorkloadId};
 use wattline_core::job::Job;
+use wattline_core::placement::Placement;
+use wattline_core::units::Watts;
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
 /// give it to another job. And a job that is requeued counts as submitted again, under its number.
@@ -115,6 +117,22 @@ pub enum Note {
         /// How.
         how: Box<str>,
     },
+    /// Another policy decides from here on. It is named as its user names it.
+    Policy(Box<str>),
+    /// A job was started like this. What decides may change; what was done is kept.
+    Placed {
+        /// Which.
+        job: JobId,
+        /// How and where.
+        placement: Placement,
+    },
+    /// A job's power limit was set.
+    Limited {
+        /// Which.
+        job: JobId,
+        /// To what.
+        limit: Watts,
+    },
     /// A job was asked for under a key, so that asking again does not make it twice.
     Request {
         /// Which.
@@ -189,7 +207,8 @@ impl Directory {
                 }
                 self.origins.insert(*job, origin.clone());
             }
-            Note::Saved => {}
+            // These are for whoever looks back, or for the engine.
+            Note::Saved | Note::Policy(_) | Note::Placed { .. } | Note::Limited { .. } => {}
             Note::Key { job, key } => {
                 if let Some(slurm) = self.origins.get_mut(job).and_then(|o| o.slurm.as_mut()) {
                     slurm.key = *key;

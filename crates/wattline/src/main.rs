@@ -9,6 +9,7 @@ mod commands;
 mod failure;
 mod output;
 mod progress;
+mod recorded;
 mod site;
 mod socket;
 mod source;

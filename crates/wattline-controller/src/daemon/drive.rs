@@ -1,5 +1,6 @@
 //! The loop.
 
+use super::adviser::Adviser;
 use super::metered::Metered;
 use super::outlook::{Outlook, Prophet, is_foreseeable};
 use super::pace::Pace;
@@ -7,6 +8,7 @@ use super::picture::{Frame, Painter, Picture, plain};
 use super::question::{Inside, Question};
 use super::shared::Daemon;
 use super::tally::Turns;
+use crate::advice::advise;
 use crate::backend::Backend;
 use crate::controller::{Controller, ControllerError};
 use crate::desk::Desk;
@@ -78,6 +80,7 @@ pub struct Drive<B> {
     stay: bool,
     saving: Saving,
     keep: Keep,
+    adviser: Option<Adviser>,
 }
 
 impl<B: Backend + Metered> Drive<B> {
@@ -112,7 +115,13 @@ impl<B: Backend + Metered> Drive<B> {
             stay,
             saving: Saving::default(),
             keep: Keep::default(),
+            adviser: None,
         }
+    }
+
+    /// Tells what the policy would do, whenever that changes.
+    pub fn advise(&mut self) {
+        self.adviser = Some(Adviser::default());
     }
 
     /// What of the journal is kept that no restart needs; everything, unless said.
@@ -158,6 +167,9 @@ impl<B: Backend + Metered> Drive<B> {
                 return Ok(());
             }
             let mut nap = self.nap(&feed);
+            if nap > SHORTEST_NAP && self.tell_advice() {
+                nap = self.nap(&feed);
+            }
             // With time to spare it looks ahead.
             if nap > SHORTEST_NAP && self.foresee() {
                 self.paint(&mut look);
@@ -254,8 +266,25 @@ impl<B: Backend + Metered> Drive<B> {
             return false;
         }
         let (now, meters) = (self.controller.now(), self.controller.backend());
-        let outlook = self.prophet.look(engine, &*self.policy, meters, now, about);
+        let policy: &dyn Fn() -> Box<dyn Policy> = &*self.policy;
+        let policy = (self.daemon.policy(), policy);
+        let outlook = self.prophet.look(engine, policy, meters, now, about);
         self.outlook = Arc::new(outlook);
+        true
+    }
+
+    /// Tells what the policy would do, if that is due. Says whether it took time.
+    fn tell_advice(&mut self) -> bool {
+        let Some(adviser) = self.adviser.as_mut().filter(|adviser| adviser.is_due()) else {
+            return false;
+        };
+        let (engine, directory) = (self.controller.engine(), self.controller.directory());
+        let (name, now) = (self.daemon.policy(), self.controller.now());
+        let began = Instant::now();
+        let advice = advise(engine, directory, (name, (self.policy)()), now, None);
+        if let Some(text) = adviser.news(advice, began) {
+            self.daemon.chronicle().tell([plain(now, "advice", text)]);
+        }
         true
     }
 
@@ -286,9 +315,10 @@ fn may_work_later(error: &ControllerError) -> bool {
         ControllerError::Store(error) => {
             matches!(error, StoreError::Full(_) | StoreError::Io { .. } | StoreError::Sql { .. })
         }
-        ControllerError::Event(_) | ControllerError::Otherwise(_) | ControllerError::Image(_) => {
-            false
-        }
+        ControllerError::Event(_)
+        | ControllerError::Otherwise(_)
+        | ControllerError::Policy(_)
+        | ControllerError::Image(_) => false,
     }
 }
 

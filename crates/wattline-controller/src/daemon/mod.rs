@@ -5,6 +5,7 @@
 //! the engine itself (why, what if) is a [`Question`], answered between turns. Forecasts are made
 //! between turns too, with bounded work.
 
+mod adviser;
 mod bell;
 mod chronicle;
 mod drive;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wattline_core::Timestamp;
 use wattline_core::cluster::Shape;
 use wattline_core::engine::Engine;
-use wattline_core::forecast::{Horizon, JobForecast, forecast};
+use wattline_core::forecast::{Horizon, JobForecast, roll_forward};
 use wattline_core::ids::{GpuTypeId, JobId};
 use wattline_core::policy::Policy;
 use wattline_core::predictor::Prediction;
@@ -83,7 +83,7 @@ impl Prophet {
     pub(super) fn look(
         &mut self,
         engine: &Engine<'static>,
-        policy: &dyn Fn() -> Box<dyn Policy>,
+        (name, policy): (&str, &dyn Fn() -> Box<dyn Policy>),
         meters: &impl Metered,
         now: Timestamp,
         about: (u64, u64),
@@ -98,10 +98,18 @@ impl Prophet {
         } else {
             let in_time = || began.elapsed() < AT_MOST;
             let horizon = Horizon { go_on: &in_time, ..Horizon::default() };
-            let seen = forecast(engine, policy(), now, &horizon);
+            let mut fork = engine.fork(policy());
+            // Who watches plans nothing: what is foreseen is what the policy would do.
+            let as_if = if engine.decides() {
+                String::new()
+            } else {
+                fork.plan_now(now);
+                format!("as if {name} decided from now on, for it is only watched: ")
+            };
+            let seen = roll_forward(fork, now, &horizon);
             let ended = seen.jobs.iter().filter(|job| job.end.is_some()).count();
             outlook.reach = format!(
-                "run forward to {:.1} from now: {ended} of {unfinished} jobs end within that",
+                "{as_if}run forward to {:.1} from now: {ended} of {unfinished} jobs end within that",
                 seen.until.since(now)
             );
             for job in &seen.jobs {

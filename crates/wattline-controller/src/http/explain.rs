@@ -21,7 +21,7 @@ use wattline_core::job::Job;
 use wattline_core::units::{Joules, Seconds};
 
 /// Whoever asks what if has a little patience, and everybody else waits for him.
-const LONGEST_FORECAST: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_FORECAST: Duration = Duration::from_millis(500);
 /// Shapes that are shown.
 const MOST_CHOICES: usize = 64;
 
@@ -182,7 +182,7 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
 }
 
 /// Asks the loop, and waits for its answer between two turns.
-async fn ask<T: Send + 'static>(
+pub(super) async fn ask<T: Send + 'static>(
     api: &Api,
     question: impl FnOnce(&Inside<'_>) -> T + Send + 'static,
 ) -> Answer<T> {

@@ -1,6 +1,6 @@
 //! The API's description.
 
-use super::{budget, events, explain, jobs, metrics, nodes, plan, status};
+use super::{advice, budget, events, explain, jobs, metrics, nodes, plan, status};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -25,6 +25,7 @@ use utoipa::OpenApi;
         plan::plan,
         budget::show,
         budget::set,
+        advice::show,
         events::stream,
         status::show,
         status::health,

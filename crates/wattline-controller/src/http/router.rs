@@ -1,7 +1,9 @@
 //! All paths.
 
 use super::refusal::Refusal;
-use super::{Api, budget, events, explain, guard, jobs, metrics, nodes, openapi, plan, status};
+use super::{
+    Api, advice, budget, events, explain, guard, jobs, metrics, nodes, openapi, plan, status,
+};
 use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn_with_state;
@@ -26,6 +28,7 @@ pub(super) fn router(api: &Api) -> Router {
         .route("/v1/plan", get(plan::show).post(plan::plan))
         .route("/v1/budget", get(budget::show).put(budget::set))
         .route("/v1/whatif", post(explain::what_if))
+        .route("/v1/advice", get(advice::show))
         .route("/v1/events", get(events::stream))
         .route("/v1/status", get(status::show))
         .route("/metrics", get(metrics::show))
