@@ -12,7 +12,7 @@ pub struct Event {
     /// When, on the cluster's clock.
     pub at_s: f64,
     /// `submitted`, `started`, `stopped`, `limited`, `on_hold`, `released`, `updated`, `cancelled`,
-    /// `finished`, `node`, `budget`, `alert` or `trouble`.
+    /// `finished`, `node`, `budget`, `advice`, `alert` or `trouble`.
     pub kind: String,
     /// The job it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

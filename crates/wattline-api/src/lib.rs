@@ -4,6 +4,7 @@
 //! version fields are only added. Times are seconds since the Unix epoch on the cluster's clock,
 //! which an emulated cluster may run faster.
 
+mod advice;
 mod budget;
 mod event;
 mod explain;
@@ -15,6 +16,7 @@ mod problem;
 mod report;
 mod status;
 
+pub use advice::{Advice, AdvisedJob};
 pub use budget::{Budget, BudgetRequest};
 pub use event::Event;
 pub use explain::{Choice, Explanation, WhatIf};

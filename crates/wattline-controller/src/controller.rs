@@ -16,7 +16,9 @@ use wattline_core::action::Action;
 use wattline_core::engine::{Engine, Event, EventError};
 use wattline_core::ids::ActionId;
 use wattline_core::image::ImageError;
+use wattline_core::policy::Policy;
 use wattline_core::predictor::Measurement;
+use wattline_core::state::Phase;
 use wattline_core::units::Seconds;
 
 /// An action that is not confirmed after this long is sent again.
@@ -36,6 +38,9 @@ pub enum ControllerError {
         "the emulated cluster does not repeat what entry {0} of the journal says: it was written by another version; name another file to begin anew"
     )]
     Otherwise(u64),
+    /// It names a policy that there is not.
+    #[error("the journal names a policy that this program does not have: {0}")]
+    Policy(String),
     /// What it knows cannot be written down as a whole.
     #[error("a snapshot cannot be made: {0}")]
     Image(#[from] ImageError),
@@ -61,9 +66,15 @@ struct Sent {
     at: Option<Timestamp>,
 }
 
+/// Makes policies by the names that users give them, or says why not.
+pub type Policies = Box<dyn Fn(&str) -> Result<Box<dyn Policy>, String> + Send>;
+
 /// All that follows from a journal, and nothing else.
 struct Replica {
     engine: Engine<'static>,
+    policies: Policies,
+    /// The policy that decides; none: the one that it began with.
+    policy: Option<Box<str>>,
     directory: Directory,
     /// Never goes back, whatever the clock does.
     now: Timestamp,
@@ -78,6 +89,8 @@ impl Replica {
     fn new(begin: Beginning) -> Self {
         Self {
             engine: begin.engine,
+            policies: begin.policies,
+            policy: None,
             directory: Directory::new(begin.workloads),
             now: begin.at,
             next_report: 1,
@@ -86,7 +99,7 @@ impl Replica {
         }
     }
 
-    fn take_in(&mut self, entry: Entry) {
+    fn take_in(&mut self, entry: Entry) -> Result<(), ControllerError> {
         // A real cluster begins when it is first heard of.
         if self.now == Timestamp::ZERO {
             self.engine.begin_at(entry.at);
@@ -95,8 +108,10 @@ impl Replica {
         self.next_report = entry.next_report;
         for note in &entry.notes {
             self.directory.note(note);
-            if *note == Note::Saved {
-                self.engine.look_at_everything();
+            match note {
+                Note::Saved => self.engine.look_at_everything(),
+                Note::Policy(name) => self.decide_by(name)?,
+                _ => {}
             }
         }
         for event in entry.events {
@@ -120,6 +135,35 @@ impl Replica {
         }
         let engine = &self.engine;
         self.sent.retain(|id, _| engine.is_under_way(*id));
+        Ok(())
+    }
+
+    /// Another policy decides from here on.
+    fn decide_by(&mut self, name: &str) -> Result<(), ControllerError> {
+        let policy = (self.policies)(name).map_err(ControllerError::Policy)?;
+        self.engine.change_policy(self.now, policy);
+        self.policy = Some(name.into());
+        Ok(())
+    }
+
+    /// What is to be remembered about events, so that whoever looks back need not plan again.
+    fn particulars(&self, events: &[Event], notes: &mut Vec<Note>) {
+        for event in events {
+            match event {
+                Event::Started { job, action } => {
+                    let state = self.engine.state().find_job(*job);
+                    let started = state.filter(|state| state.phase == Phase::Starting(*action));
+                    if let Some(held) = started.and_then(|state| state.held.clone()) {
+                        notes.push(Note::Placed { job: *job, placement: held });
+                    }
+                }
+                Event::Limited { job, action } => {
+                    let limit = self.engine.limit_under_way(*job, *action);
+                    notes.extend(limit.map(|limit| Note::Limited { job: *job, limit }));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn known(&self) -> Known<'_> {
@@ -135,6 +179,8 @@ pub struct Beginning {
     pub workloads: Vec<Box<str>>,
     /// When; zero: at the first entry.
     pub at: Timestamp,
+    /// Policies that came later.
+    pub policies: Policies,
 }
 
 /// The engine, its journal and its cluster.
@@ -157,11 +203,40 @@ impl<B: Backend> Controller<B> {
         // This controller has sent nothing yet.
         replica.sent.values_mut().for_each(|sent| sent.at = None);
         read(&desk, opened.after, |entry| {
-            replica.take_in(entry);
+            replica.take_in(entry)?;
             replica.learned.clear();
             Ok(())
         })?;
         Ok(Self { replica, desk, backend, opened })
+    }
+
+    /// The policy that decides; `begun`: the one that the journal was begun with.
+    #[must_use]
+    pub fn decides<'a>(&'a self, begun: &'a str) -> &'a str {
+        self.replica.policy.as_deref().unwrap_or(begun)
+    }
+
+    /// Lets another policy decide from now on, if it is another than `begun`, the one that the
+    /// journal was begun with, or the last one that came after. It is an entry of the journal like
+    /// everything else: it is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// When there is no such policy, or it cannot be written down; nothing has changed then.
+    pub fn decide_by(
+        &mut self,
+        now: Timestamp,
+        begun: &str,
+        policy: &str,
+    ) -> Result<bool, ControllerError> {
+        self.hear_requests()?;
+        if self.decides(begun) == policy {
+            return Ok(false);
+        }
+        (self.replica.policies)(policy).map_err(ControllerError::Policy)?;
+        let now = self.replica.now.max(now);
+        self.desk.ledger().tell(now, Vec::new(), vec![Note::Policy(policy.into())])?;
+        self.hear_requests()?;
+        Ok(true)
     }
 
     /// What it began with.
@@ -185,7 +260,7 @@ impl<B: Backend> Controller<B> {
         let (number, counts) = {
             let mut ledger = self.desk.ledger();
             for entry in ledger.take_unread() {
-                self.replica.take_in(entry);
+                self.replica.take_in(entry)?;
             }
             ledger.after_snapshot = true;
             (ledger.store.len(), ledger.counts.clone())
@@ -274,7 +349,7 @@ impl<B: Backend> Controller<B> {
         now: Timestamp,
         is_at: &mut dyn FnMut(Moment),
     ) -> Result<(), ControllerError> {
-        self.hear_requests();
+        self.hear_requests()?;
         let now = self.replica.now.max(now);
         let heard = self.backend.reports(now, self.replica.next_report, self.replica.known());
         let (mut reports, answer) = match heard {
@@ -287,11 +362,9 @@ impl<B: Backend> Controller<B> {
     }
 
     /// What was written down at the desk since the last turn.
-    fn hear_requests(&mut self) {
+    fn hear_requests(&mut self) -> Result<(), ControllerError> {
         let unread = self.desk.ledger().take_unread();
-        for entry in unread {
-            self.replica.take_in(entry);
-        }
+        unread.into_iter().try_for_each(|entry| self.replica.take_in(entry))
     }
 
     /// What was heard goes into the journal first, then into the engine, if there is anything to
@@ -304,7 +377,7 @@ impl<B: Backend> Controller<B> {
     ) -> Result<Timestamp, ControllerError> {
         let mut ledger = self.desk.ledger();
         for entry in ledger.take_unread() {
-            self.replica.take_in(entry);
+            self.replica.take_in(entry)?;
         }
         let mut next = self.replica.next_report;
         let (mut events, mut notes, mut jobs) = (Vec::new(), Vec::new(), 0);
@@ -333,12 +406,13 @@ impl<B: Backend> Controller<B> {
         if !due && !unsent && events.is_empty() {
             return Ok(at);
         }
+        self.replica.particulars(&events, &mut notes);
         let entry = Entry { at, events, next_report: next, acts: true, notes };
         let entry = ledger.write_down(entry)?;
         // Requests are taken while the engine thinks.
         drop(ledger);
         is_at(Moment::Thinks);
-        self.replica.take_in(entry);
+        self.replica.take_in(entry)?;
         is_at(Moment::Acts);
         Ok(at)
     }
@@ -407,7 +481,7 @@ impl Controller<Emulated> {
             if again.len() as u64 != reported || (reported > 0 && !told.eq(again)) {
                 return Err(ControllerError::Otherwise(number));
             }
-            replica.take_in(entry);
+            replica.take_in(entry)?;
             replica.learned.clear();
             if acts {
                 act(&mut backend, &mut replica, at)?;

@@ -238,7 +238,7 @@ impl Ledger {
     }
 
     /// Something that the engine shall hear at its next turn.
-    fn tell(
+    pub(crate) fn tell(
         &mut self,
         now: Timestamp,
         events: Vec<Event>,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wattline_core::ids::{JobId, WorkloadId};
 use wattline_core::job::Job;
-use wattline_core::units::{Euros, Joules};
+use wattline_core::placement::Placement;
+use wattline_core::units::{Euros, Joules, Watts};
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
 /// give it to another job. And a job that is requeued counts as submitted again, under its number.
@@ -136,6 +137,22 @@ pub enum Note {
         /// What, and what that cost.
         drawn: Drawn,
     },
+    /// Another policy decides from here on. It is named as its user names it.
+    Policy(Box<str>),
+    /// A job was started like this. What decides may change; what was done is kept.
+    Placed {
+        /// Which.
+        job: JobId,
+        /// How and where.
+        placement: Placement,
+    },
+    /// A job's power limit was set.
+    Limited {
+        /// Which.
+        job: JobId,
+        /// To what.
+        limit: Watts,
+    },
     /// A job was asked for under a key, so that asking again does not make it twice.
     Request {
         /// Which.
@@ -213,7 +230,8 @@ impl Directory {
                 }
                 self.origins.insert(*job, Arc::new(origin.clone()));
             }
-            Note::Saved => {}
+            // These are for whoever looks back, or for the engine.
+            Note::Saved | Note::Policy(_) | Note::Placed { .. } | Note::Limited { .. } => {}
             Note::Key { job, key } => {
                 let origin = self.origins.get_mut(job).map(Arc::make_mut);
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {

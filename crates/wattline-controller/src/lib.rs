@@ -8,6 +8,7 @@
 //! [`Backend`]: it hears each action at least once and knows them by their ids, and its reports are
 //! numbered, so that none is lost and none counts twice.
 
+pub mod advice;
 mod backend;
 mod controller;
 pub mod daemon;
@@ -25,7 +26,7 @@ pub mod store;
 mod watch;
 
 pub use backend::{Backend, BackendError, Known, News, Report};
-pub use controller::{Beginning, Controller, ControllerError, Moment, Opened};
+pub use controller::{Beginning, Controller, ControllerError, Moment, Opened, Policies};
 pub use desk::{Desk, Once};
 pub use directory::{
     Checkpoint, Directory, Drawn, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,

@@ -4,8 +4,9 @@ use thiserror::Error;
 use wattline_api::{Foreseen, On, Planned, PlannedJob, PlannedNode, Runs};
 use wattline_core::Timestamp;
 use wattline_core::engine::{Alert, Engine, Event, EventError};
-use wattline_core::forecast::{Forecast, Horizon, forecast};
+use wattline_core::forecast::{Forecast, Horizon, JobForecast, forecast};
 use wattline_core::ids::{JobId, NodeId, PlanId};
+use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::NodePower;
@@ -129,17 +130,11 @@ fn job_row(
     before: &State,
     id: JobId,
     now: Timestamp,
-    foreseen: Option<&Forecast>,
+    seen: Option<&Forecast>,
 ) -> PlannedJob {
     let state = engine.state();
     let (job, was) = (state.job(id), before.job(id));
-    let forecast = foreseen.and_then(|f| f.job(id)).map(|f| Foreseen {
-        start_s: f.start.map(Timestamp::seconds),
-        end_s: f.end.map(Timestamp::seconds),
-        tardiness_s: f.end.map(|end| job.job.tardiness(end).get()),
-        energy_kwh: f.energy.kilowatt_hours(),
-        cost_eur: f.cost().get(),
-    });
+    let forecast = seen.and_then(|seen| seen.job(id)).map(|one| foreseen(&job.job, one));
     PlannedJob {
         job: job.job.name.to_string(),
         action: action(was.held.as_ref(), job.planned.as_ref()).to_owned(),
@@ -150,8 +145,19 @@ fn job_row(
     }
 }
 
+/// What becomes of a job.
+pub(crate) fn foreseen(job: &Job, one: &JobForecast) -> Foreseen {
+    Foreseen {
+        start_s: one.start.map(Timestamp::seconds),
+        end_s: one.end.map(Timestamp::seconds),
+        tardiness_s: one.end.map(|end| job.tardiness(end).get()),
+        energy_kwh: one.energy.kilowatt_hours(),
+        cost_eur: one.cost().get(),
+    }
+}
+
 /// The sentence, with the job's name where it speaks of another job.
-fn why(state: &State, reason: Reason) -> String {
+pub(crate) fn why(state: &State, reason: Reason) -> String {
     match reason {
         Reason::GaveWay { to } => {
             let name =

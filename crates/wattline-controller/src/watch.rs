@@ -15,4 +15,8 @@ impl Policy for Watch {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         Plan::unchanged(view.plan)
     }
+
+    fn decides(&self) -> bool {
+        false
+    }
 }

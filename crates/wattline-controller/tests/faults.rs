@@ -261,6 +261,7 @@ fn run(seed: u64, folder: &Path) {
         } else {
             controller.desk().journal(|store| store.limit_size(1 << 40)).unwrap();
         }
+        let other = happens(0.01).then(|| policies[stage.random.borrow_mut().random_range(0..4)]);
         let cancels = !acknowledged.is_empty() && happens(0.01);
         let (saves, prunes) = (happens(0.1), seed.is_multiple_of(7));
         let life = catch_unwind(AssertUnwindSafe(|| {
@@ -272,6 +273,10 @@ fn run(seed: u64, folder: &Path) {
             }
             if cancels {
                 controller.desk().cancel(told, JobId(acknowledged.len() as u32 / 2))?;
+            }
+            if let Some(other) = other {
+                controller.decide_by(told, policy, other)?;
+                stage.die(0.2);
             }
             controller.turn(told)?;
             if saves {

@@ -30,7 +30,12 @@ fn policy() -> String {
 
 fn open(instance: &Instance, path: &Path) -> Controller<Emulated> {
     let (engine, world) = wattline_sim::begin::begin(instance, &policy(), false).unwrap();
-    let begin = Beginning { engine, workloads: Vec::new(), at: instance.start };
+    let begin = Beginning {
+        engine,
+        workloads: Vec::new(),
+        at: instance.start,
+        policies: Box::new(|name| Err(name.to_owned())),
+    };
     let store = Store::open(path, &[]).unwrap();
     Controller::reenact(begin, store, Emulated::new(world, instance.start)).unwrap()
 }

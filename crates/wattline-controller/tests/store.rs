@@ -199,3 +199,52 @@ fn a_full_disk_changes_nothing() {
     store.append(&entry(f64::from(written), all_events())).unwrap();
     assert_eq!(read(&store).unwrap().len(), written as usize + 1);
 }
+
+#[test]
+fn who_only_looks_disturbs_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    assert!(matches!(Store::look(&path), Err(StoreError::Io { .. })));
+    let mut writer = Store::open(&path, &ABOUT).unwrap();
+    writer.append(&entry(1.0, all_events())).unwrap();
+    let look = Store::look(&path).unwrap();
+    assert_eq!((look.len(), read(&look).unwrap().len()), (1, 1));
+    assert_eq!(look.about("policy").unwrap(), writer.about("policy").unwrap());
+    // What comes later is not seen, and the writer does not wait.
+    for second in 2..200 {
+        writer.append(&entry(f64::from(second), all_events())).unwrap();
+    }
+    assert_eq!((look.len(), read(&look).unwrap().len()), (1, 1));
+    let later = Store::look(&path).unwrap();
+    assert_eq!(later.last_time().unwrap(), Some(Timestamp::from_seconds(199.0)));
+    assert!(matches!(Store::open(&path, &ABOUT), Err(StoreError::InUse(_))));
+
+    // A writer that died leaves something to clear up.
+    let copy = folder.path().join("copy");
+    for ending in ["", "-wal"] {
+        let name = |path: &std::path::Path| format!("{}{ending}", path.display());
+        std::fs::copy(name(&path), name(&copy)).unwrap();
+    }
+    assert_eq!(read(&Store::look(&copy).unwrap()).unwrap().len(), 199);
+    drop((look, later, writer));
+    assert_eq!(read(&Store::look(&path).unwrap()).unwrap().len(), 199);
+
+    for text in ["no journal at all".repeat(100), "x".into(), String::new()] {
+        let path = folder.path().join("text");
+        std::fs::write(&path, &text).unwrap();
+        let error = Store::look(&path).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+}
+
+#[test]
+fn what_a_journal_was_begun_with_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut store = Store::open(&path, &[]).unwrap();
+    assert_eq!(store.begun_with("who", "first").unwrap(), "first");
+    assert_eq!(store.begun_with("who", "second").unwrap(), "first");
+    drop(store);
+    assert_eq!(Store::open(&path, &[]).unwrap().begun_with("who", "third").unwrap(), "first");
+}

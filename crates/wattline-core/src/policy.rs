@@ -52,4 +52,10 @@ pub trait Policy: Send {
 
     /// The next plan.
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan;
+
+    /// Whether it decides anything. Where nothing is decided, no budget is kept either: somebody
+    /// else runs the cluster.
+    fn decides(&self) -> bool {
+        true
+    }
 }

@@ -100,8 +100,9 @@ impl Instance {
     #[must_use]
     pub fn predictor(&self) -> Box<dyn Predictor> {
         let physics = Arc::clone(&self.physics);
-        match self.foresight {
-            Foresight::Learned if self.learns() => {
+        match (self.foresight, &self.predictors) {
+            (Foresight::Learned, Some(make)) => make(),
+            (Foresight::Learned, None) if self.learns() => {
                 let mut learner = Learner::new(Arc::clone(&self.cluster));
                 for (workload, gpu_type, reading) in &self.known {
                     // They were checked when they were read.
@@ -110,8 +111,8 @@ impl Instance {
                 let cluster = Arc::clone(&self.cluster);
                 Box::new(Learned { declared: Declared(Oracle(physics)), learner, cluster })
             }
-            Foresight::Learned | Foresight::Oracle => Box::new(Oracle(physics)),
-            Foresight::NoisyOracle(sigma) => {
+            (Foresight::Learned | Foresight::Oracle, _) => Box::new(Oracle(physics)),
+            (Foresight::NoisyOracle(sigma), _) => {
                 Box::new(NoisyOracle { physics, sigma, seed: self.world.seed })
             }
         }

@@ -7,13 +7,17 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::engine::{EngineConfig, Event};
-use wattline_core::ids::{GpuTypeId, WorkloadId};
+use wattline_core::ids::{GpuTypeId, NodeId, WorkloadId};
 use wattline_core::job::{Elasticity, Job, RestartCost};
+use wattline_core::predictor::Predictor;
 use wattline_core::prices::Prices;
 use wattline_core::units::{Seconds, Watts};
 use wattline_predict::reading::Reading;
 use wattline_world::physics::Physics;
 use wattline_world::world::WorldConfig;
+
+/// Makes predictors that know what policies know when a simulation begins.
+pub type Predictors = dyn Fn() -> Box<dyn Predictor> + Send + Sync;
 
 /// A cluster and its work.
 #[derive(Clone)]
@@ -26,10 +30,16 @@ pub struct Instance {
     pub physics: Arc<Physics>,
     /// The jobs, by submission.
     pub jobs: Vec<Arc<Job>>,
+    /// What the jobs really are, where users do not know: how much work. Empty: as they say.
+    pub actual: Vec<Arc<Job>>,
     /// What users and administrators want in between, by time; jobs by their place in `jobs`.
     pub orders: Vec<(Timestamp, Event)>,
+    /// Nodes that are lost (true) and come back (false), by time.
+    pub outages: Vec<(Timestamp, NodeId, bool)>,
     /// When the simulation begins.
     pub start: Timestamp,
+    /// It goes on until then at least, though nothing is left to do; if not set, until all is done.
+    pub until: Option<Timestamp>,
     /// What energy costs.
     pub prices: Prices,
     /// The power budget, if there is one.
@@ -40,6 +50,8 @@ pub struct Instance {
     pub engine: EngineConfig,
     /// What policies may know.
     pub foresight: Foresight,
+    /// Makes the predictor of each policy instead, where policies must learn.
+    pub predictors: Option<Arc<Predictors>>,
     /// Measurements from elsewhere that a predictor starts with.
     pub known: Vec<(WorkloadId, GpuTypeId, Reading)>,
     /// What a reader of the results should know about how this came about.
@@ -57,16 +69,25 @@ impl Instance {
             cluster,
             physics: Arc::new(physics),
             jobs: jobs.into_iter().map(Arc::new).collect(),
+            actual: Vec::new(),
             orders: Vec::new(),
+            outages: Vec::new(),
             start,
+            until: None,
             prices: Prices::default(),
             budget: None,
             world: WorldConfig::default(),
             engine: EngineConfig::default(),
             foresight: Foresight::default(),
+            predictors: None,
             known: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// What a job really is.
+    pub(crate) fn actual(&self, at: usize) -> &Arc<Job> {
+        self.actual.get(at).unwrap_or_else(|| &self.jobs[at])
     }
 
     /// Every restart costs this much, whatever the jobs say.
@@ -116,7 +137,8 @@ impl Instance {
     /// GPU-seconds asked for over GPU-seconds there from the first to the last arrival.
     #[must_use]
     pub fn offered_load(&self) -> f64 {
-        let asked: f64 = self.jobs.iter().map(|job| self.gpu_seconds(job)).sum();
+        let jobs = (0..self.jobs.len()).map(|at| self.actual(at));
+        let asked: f64 = jobs.map(|job| self.gpu_seconds(job)).sum();
         let span = match (self.jobs.first(), self.jobs.last()) {
             (Some(first), Some(last)) => (last.submit - first.submit).get(),
             _ => 0.0,

@@ -22,6 +22,8 @@ pub struct JobOutcome {
     pub first_start: Option<Timestamp>,
     /// When it was done.
     pub end: Option<Timestamp>,
+    /// Its user took it back.
+    pub cancelled: bool,
     /// How often it was restarted.
     pub restarts: u32,
     /// GPU-seconds it held.
@@ -45,9 +47,13 @@ impl JobOutcome {
         self.end.map(|end| end - self.job.submit)
     }
 
-    /// Past the deadline; of an unfinished job, up to `now`.
+    /// Past the deadline; of an unfinished job, up to `now`. Nobody waits for one that was taken
+    /// back.
     #[must_use]
     pub fn tardiness(&self, now: Timestamp) -> Seconds {
+        if self.cancelled && self.end.is_none() {
+            return Seconds::ZERO;
+        }
         self.job.tardiness(self.end.unwrap_or(now))
     }
 
@@ -102,6 +108,9 @@ pub struct Summary {
     /// Time the simulation took.
     pub wall_s: f64,
 
+    /// Jobs that were taken back before they were done.
+    #[serde(skip_serializing_if = "is_none")]
+    pub cancelled: usize,
     /// Jobs with a deadline.
     pub deadlines: usize,
     /// Mean time from submission to the first start.
@@ -198,6 +207,7 @@ impl Summary {
             plan_ms_mean: 0.0,
             plan_ms_p99: 0.0,
             wall_s: 0.0,
+            cancelled: jobs.iter().filter(|j| j.cancelled && j.end.is_none()).count(),
             deadlines: late.len(),
             wait_mean_s: mean(&waits),
             tardiness_mean_s: mean(&late),
@@ -238,6 +248,11 @@ impl Summary {
         self.events = events;
         self.events_per_s = if wall > 0.0 { events as f64 / wall } else { 0.0 };
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 pub(crate) fn mean(values: &[f64]) -> f64 {

@@ -132,6 +132,7 @@ impl<'a> Run<'a> {
             now: instance.start,
             arrived: 0,
             ordered: 0,
+            lost: 0,
             ends: vec![None; instance.jobs.len()],
             forecasts: Vec::new(),
             starts: (0..instance.jobs.len()).map(|_| None).collect(),
@@ -157,6 +158,8 @@ struct Run<'a> {
     arrived: usize,
     /// Orders so far.
     ordered: usize,
+    /// Outages so far.
+    lost: usize,
     ends: Vec<Option<Timestamp>>,
     /// As long as jobs have arrived, if forecasts are made.
     forecasts: Vec<Option<Box<JobForecast>>>,
@@ -177,17 +180,21 @@ const MOST_ALERTS: usize = 100;
 
 impl Run<'_> {
     /// Until all jobs are finished, or the next thing to happen is later than `until`.
-    fn run_out(&mut self, until: Timestamp) -> Result<(), SimulationError> {
+    fn run_out(&mut self, mut until: Timestamp) -> Result<(), SimulationError> {
         let jobs = self.instance.jobs.len();
         let mut rounds: u64 = 0;
         let mut fruitless = 0;
-        while self.finished < jobs {
+        loop {
             let arrival = self.instance.jobs.get(self.arrived).map(|job| job.submit);
             let order = self.instance.orders.get(self.ordered).map(|(time, _)| *time);
-            if arrival.is_none() && order.is_none() && self.engine.state().unfinished() == 0 {
-                break;
+            let outage = self.instance.outages.get(self.lost).map(|(time, ..)| *time);
+            let nothing_comes = arrival.is_none() && order.is_none();
+            if self.finished >= jobs || (nothing_comes && self.engine.state().unfinished() == 0) {
+                let Some(least) = self.instance.until else { break };
+                until = until.min(least);
             }
-            let happening = [arrival, order, self.world.next_event()].into_iter().flatten().min();
+            let world = self.world.next_event();
+            let happening = [arrival, order, outage, world].into_iter().flatten().min();
             let clock = self.engine.poll_timeout();
             let actions = self.engine.stats().actions;
             if happening.into_iter().chain(clock).min().is_some_and(|next| next > until) {
@@ -217,6 +224,7 @@ impl Run<'_> {
     }
 
     fn close(&mut self) {
+        self.advance(self.instance.until.unwrap_or(self.now));
         self.world.close(self.now);
         self.report();
     }
@@ -257,6 +265,7 @@ impl Run<'_> {
 
     fn take_events(&mut self, time: Timestamp) -> Result<(), SimulationError> {
         self.advance(time);
+        self.take_outages();
         while let Some(event) = self.world.poll_event(self.now) {
             self.tell(event)?;
         }
@@ -264,8 +273,8 @@ impl Run<'_> {
         while let Some(job) = self.instance.jobs.get(self.arrived)
             && job.submit <= self.now
         {
+            self.world.submit(Arc::clone(self.instance.actual(self.arrived)));
             self.arrived += 1;
-            self.world.submit(Arc::clone(job));
             self.tell(Event::Submitted(Arc::clone(job)))?;
         }
         self.take_orders()?;
@@ -273,6 +282,19 @@ impl Run<'_> {
             self.forecast(before)?;
         }
         Ok(())
+    }
+
+    fn take_outages(&mut self) {
+        while let Some((time, node, lost)) = self.instance.outages.get(self.lost)
+            && *time <= self.now
+        {
+            self.lost += 1;
+            if *lost {
+                self.world.lose(self.now, *node);
+            } else {
+                self.world.regain(self.now, *node);
+            }
+        }
     }
 
     fn take_orders(&mut self) -> Result<(), SimulationError> {
@@ -374,17 +396,17 @@ impl Run<'_> {
             self.power.push(PowerSample { time: self.now, drawn, committed, budget });
         }
         let jobs: Vec<JobOutcome> = self
-            .instance
-            .jobs
+            .ends
             .iter()
-            .zip(&self.ends)
             .enumerate()
             .take(self.arrived)
-            .map(|(at, (job, end))| {
+            .map(|(at, end)| {
                 let id = JobId(at as u32);
                 let state = self.engine.state().job(id);
                 JobOutcome {
-                    job: Arc::clone(job),
+                    // With what its user has changed since.
+                    job: Arc::clone(&state.job),
+                    cancelled: state.is_cancelled(),
                     first_start: state.first_start,
                     end: *end,
                     restarts: state.restarts,

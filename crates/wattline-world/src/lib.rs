@@ -12,6 +12,7 @@ mod noise;
 pub mod oracle;
 pub mod physics;
 pub mod queue;
+pub mod recorded;
 pub mod room;
 pub mod step;
 pub mod world;

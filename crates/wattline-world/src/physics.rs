@@ -4,6 +4,7 @@ use crate::catalogue::Catalogue;
 use crate::measured::Measured;
 use crate::step::{Draw, StepModel, efficiency};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use wattline_core::cluster::{Cluster, Shape};
 use wattline_core::ids::{GpuTypeId, WorkloadId};
@@ -42,6 +43,21 @@ enum Model {
     /// Known by its duration at the requested size. Work is in seconds at that size. Scales as the
     /// step model does on each GPU type where one is known, else by the default curve.
     Duration { by_type: Vec<Option<StepModel>> },
+    /// Somebody else knows.
+    Told(Told),
+}
+
+/// Speeds that somebody else tells: those of a real cluster, by what was measured there.
+#[derive(Clone)]
+struct Told(Arc<Teller>);
+
+/// Says how fast a job is in a configuration, and what it draws there.
+pub type Teller = dyn Fn(&Job, &Configuration) -> Option<Speed> + Send + Sync;
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
 }
 
 /// The true behaviour of all workloads on a cluster's GPU types.
@@ -160,6 +176,11 @@ impl Physics {
         id
     }
 
+    /// A workload whose speeds somebody else tells.
+    pub fn told(&mut self, name: &str, teller: Arc<Teller>) -> WorkloadId {
+        self.add(name, Model::Told(Told(teller)))
+    }
+
     fn steps_of(&self, name: &str) -> Option<Vec<Option<StepModel>>> {
         let workload = self.catalogue.workload(name)?;
         let types = self.cluster.gpu_types();
@@ -213,6 +234,7 @@ impl Physics {
                 let rate = speed_up / draw.slowdown(card.busy, power);
                 Some(Speed { rate: WorkRate(rate), power, worth: 1.0 })
             }
+            Model::Told(Told(teller)) => teller(job, c),
         }
     }
 
@@ -223,7 +245,7 @@ impl Physics {
             Model::Steps { noise_scale, .. } | Model::Measured { noise_scale, .. } => {
                 Some(*noise_scale).filter(|scale| scale.is_finite())
             }
-            Model::Listed(_) | Model::Duration { .. } => None,
+            Model::Listed(_) | Model::Duration { .. } | Model::Told(_) => None,
         }
     }
 

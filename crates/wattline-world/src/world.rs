@@ -9,6 +9,7 @@ mod draw;
 mod image;
 mod run;
 
+pub(crate) use draw::node_split;
 pub use image::WorldImage;
 
 use crate::faults::{Faults, Stragglers};
@@ -583,6 +584,15 @@ impl World {
             self.foresee_failure(now, id);
             return;
         }
+        self.lose(now, id);
+        if let Some(faults) = self.config.faults {
+            self.to_come.push(now + faults.repair, Happening::Repaired(id));
+        }
+    }
+
+    /// A node is lost, whatever it was, with all that runs on it.
+    pub fn lose(&mut self, now: Timestamp, id: NodeId) {
+        self.end_sleep(now, id);
         let lost: Vec<JobId> = self.nodes[id.index()].residents.iter().map(|(j, _)| *j).collect();
         for job in lost {
             let all = self.jobs[job.index()].job.work;
@@ -596,8 +606,13 @@ impl World {
         }
         self.become_power(now, id, NodePower::Down);
         self.events.push_back(Event::NodeLost(id));
-        if let Some(faults) = self.config.faults {
-            self.to_come.push(now + faults.repair, Happening::Repaired(id));
+    }
+
+    /// A node that was lost is back.
+    pub fn regain(&mut self, now: Timestamp, id: NodeId) {
+        if self.nodes[id.index()].power == NodePower::Down {
+            self.become_power(now, id, NodePower::Up);
+            self.events.push_back(Event::NodeUp(id));
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Serve(Box<commands::serve::Args>),
     /// Run what a journal recorded once more, under any policy, and compare it with what happened
     Replay(Box<commands::replay::Args>),
+    /// Say what the policy would do now on a cluster that is watched, and what it would have saved
+    Advise(commands::advise::Args),
     /// Submit a job to a controller
     Submit(Box<commands::submit::Args>),
     /// Ask a controller what a job would get if it were submitted

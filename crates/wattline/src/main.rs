@@ -10,6 +10,7 @@ mod failure;
 mod logging;
 mod output;
 mod progress;
+mod recorded;
 mod site;
 mod socket;
 mod source;

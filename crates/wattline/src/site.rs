@@ -8,13 +8,16 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::sync::Arc;
 use wattline_controller::slurm::{Config, Mode, SECONDS, Site, Slurm};
-use wattline_controller::{Beginning, Foresight, Watch};
+use wattline_controller::store::Store;
+use wattline_controller::{Beginning, Foresight, Policies, Watch};
 use wattline_core::Timestamp;
 use wattline_core::cluster::Node;
 use wattline_core::engine::Engine;
 use wattline_core::ids::{GpuTypeId, WorkloadId};
+use wattline_core::policy::Policy;
 use wattline_core::state::State;
 use wattline_predict::learner::Learner;
+use wattline_predict::reading::Reading;
 use wattline_sim::scenario::SiteParts;
 
 /// Where the package puts a site's file, and the controller's journal.
@@ -57,50 +60,115 @@ pub(crate) fn read(path: &Path) -> Result<Live> {
     Ok(Live { name: scenario.name, file, config, parts })
 }
 
-impl Live {
-    /// The engine as it begins, and SLURM behind it.
-    pub(crate) fn begin(&self, policy: &str) -> Result<(Beginning, Slurm)> {
-        let at = Timestamp::ZERO;
-        let cluster = Arc::clone(&self.parts.cluster);
-        let mut learner = Learner::new(Arc::clone(&cluster));
-        let mut workloads: Vec<Box<str>> = vec![SECONDS.into()];
-        if let Some(path) = &self.parts.measurements {
-            for ((workload, gpu), readings) in read_groups(path)? {
-                let types = cluster.gpu_type_ids();
-                let types: Vec<GpuTypeId> =
-                    types.filter(|id| *cluster.gpu_type(*id).name == *gpu).collect();
-                let at = workloads.iter().position(|name| **name == *workload);
-                let at = at.unwrap_or_else(|| {
-                    workloads.push(workload.clone());
-                    workloads.len() - 1
-                });
-                for (gpu, reading) in
-                    types.iter().flat_map(|gpu| readings.iter().map(move |r| (gpu, r)))
-                {
-                    if let Err(error) = learner.import(WorkloadId(at as u32), *gpu, reading) {
-                        output::note(&format!("{}: {workload}: {error}", path.display()));
-                    }
-                }
+/// What a journal says who decides of a cluster that is only watched.
+pub(crate) const WATCH: &str = "watch";
+/// What a journal says about the workloads that were known when it was begun.
+const WORKLOADS: &str = "workloads";
+
+/// Policies by name, the one that decides nothing among them.
+pub(crate) fn policies() -> Policies {
+    Box::new(|name| match name {
+        WATCH => Ok(Box::new(Watch) as Box<dyn Policy>),
+        name => wattline_policies::policy(name).map_err(|error| error.to_string()),
+    })
+}
+
+/// What was measured before anything ran under Wattline.
+pub(crate) struct Known {
+    /// Workloads, by id.
+    pub(crate) workloads: Vec<Box<str>>,
+    /// What was measured of them.
+    pub(crate) readings: Vec<(WorkloadId, GpuTypeId, Reading)>,
+}
+
+impl Known {
+    /// A learner that knows this.
+    pub(crate) fn learner(&self, live: &Live) -> Learner {
+        let mut learner = Learner::new(Arc::clone(&live.parts.cluster));
+        for (workload, gpu, reading) in &self.readings {
+            if let Err(error) = learner.import(*workload, *gpu, reading) {
+                output::note(&format!("{}: a measurement was left out: {error}", live.file));
             }
         }
-        let controls = self.config.mode == Mode::Control;
-        let policy: Box<dyn wattline_core::policy::Policy> = if controls {
-            wattline_policies::policy(policy).map_err(Failure::input)?
-        } else {
-            Box::new(Watch)
+        learner
+    }
+}
+
+impl Live {
+    /// Who decides: the policy, or nobody.
+    pub(crate) fn decided_by<'a>(&self, policy: &'a str) -> &'a str {
+        if self.config.mode == Mode::Control { policy } else { WATCH }
+    }
+
+    /// What is known. A journal has the workloads in the order in which they were known when it was
+    /// begun, whatever was measured since; of others it knows nothing before a job names them.
+    pub(crate) fn known(&self, begun: Option<String>) -> Result<Known> {
+        let groups = self.parts.measurements.as_deref().map(read_groups).transpose()?;
+        let groups = groups.unwrap_or_default();
+        let workloads: Vec<Box<str>> = match begun {
+            Some(text) => serde_json::from_str(&text)?,
+            None => {
+                let mut names: Vec<Box<str>> = vec![SECONDS.into()];
+                for ((workload, _), _) in &groups {
+                    if !names.contains(workload) {
+                        names.push(workload.clone());
+                    }
+                }
+                names
+            }
         };
+        let cluster = &self.parts.cluster;
+        let mut readings = Vec::new();
+        for ((workload, gpu), measured) in groups {
+            let Some(at) = workloads.iter().position(|name| *name == workload) else { continue };
+            let types = cluster.gpu_type_ids().filter(|id| *cluster.gpu_type(*id).name == *gpu);
+            for id in types {
+                readings.extend(measured.iter().map(|r| (WorkloadId(at as u32), id, *r)));
+            }
+        }
+        Ok(Known { workloads, readings })
+    }
+
+    /// What is known of the workloads that a journal was begun with. A new one is begun with those
+    /// that were measured.
+    pub(crate) fn known_in(&self, store: &mut Store) -> Result<Known> {
+        let first = serde_json::to_string(&self.known(None)?.workloads)?;
+        let begun = store.begun_with(WORKLOADS, &first).map_err(Failure::input)?;
+        self.known(Some(begun))
+    }
+
+    /// The same of a journal that is only looked at.
+    pub(crate) fn known_at(&self, store: &Store) -> Result<Known> {
+        self.known(store.about(WORKLOADS).map_err(Failure::input)?)
+    }
+
+    /// The engine as it begins, with the policy of that name.
+    pub(crate) fn begin(&self, policy: &str, known: &Known) -> Result<Beginning> {
+        let at = Timestamp::ZERO;
+        let cluster = Arc::clone(&self.parts.cluster);
+        let policies = policies();
+        let policy = policies(policy).map_err(|error| Failure::input(anyhow!(error)))?;
         let engine = Engine::new(
             self.parts.engine.clone(),
             State::new(Arc::clone(&cluster), at),
             policy,
-            Box::new(Foresight::new(learner, Arc::clone(&cluster))),
+            Box::new(Foresight::new(known.learner(self), cluster)),
             self.parts.prices.clone(),
-            // What is only watched is not kept below anything.
-            self.parts.budget.clone().filter(|_| controls),
+            self.parts.budget.clone(),
         );
+        Ok(Beginning { engine, workloads: known.workloads.clone(), at, policies })
+    }
+
+    /// SLURM, behind it.
+    pub(crate) fn slurm(&self) -> Slurm {
+        let cluster = Arc::clone(&self.parts.cluster);
         let partitions = self.parts.partitions.clone();
-        let site = Site::new(self.config.clone(), cluster, &self.parts.limits, partitions);
-        Ok((Beginning { engine, workloads, at }, Slurm::new(site)))
+        Slurm::new(Site::new(self.config.clone(), cluster, &self.parts.limits, partitions))
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// What a journal of it says it is about: the machines, as they count for the engine.

@@ -99,7 +99,7 @@ struct From {
     /// A trace of a real cluster
     #[arg(long, value_name = "FILE", requires = "format")]
     trace: Option<PathBuf>,
-    /// A site's file: a cluster under SLURM, for `wattline serve`
+    /// A site's file: a cluster under SLURM, for `serve` and `replay`
     #[arg(long, value_name = "FILE")]
     site: Option<PathBuf>,
 }

@@ -565,3 +565,22 @@ fn raw_submit(folder: &std::path::Path, body: &str, key: &str) -> Option<(u16, u
     let value: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
     Some((status, value["job"].as_u64().unwrap_or(0)))
 }
+
+#[test]
+fn advice_is_for_those_who_see_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), &[]);
+    for who in [Caller::Unix, Caller::Token("carol-token"), Caller::Token("eve-token")] {
+        let reply = running.ask(who, "GET", "/v1/advice", None);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let advice = reply.json();
+        assert_eq!(
+            (&advice["schema"], &advice["decides"]),
+            (&"wattline.advice/1".into(), &true.into())
+        );
+    }
+    let refused = running.ask(Caller::Token("alice-token"), "GET", "/v1/advice", None);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let described = running.ask(Caller::Unix, "GET", "/openapi.json", None).json();
+    assert!(described["paths"]["/v1/advice"]["get"].is_object(), "{}", described["paths"]);
+}

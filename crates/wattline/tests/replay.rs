@@ -43,7 +43,12 @@ fn a_recorded_journal_runs_under_any_policy() {
     // The same policy on the same jobs: what happened is what would have.
     let number = |value: &Value, name: &str| value[name].as_f64().unwrap();
     let (realised, again) = (&replayed["realised"], &replayed["results"][0]);
-    for name in ["jct_mean_s", "makespan_s", "energy_jobs_kwh"] {
+    assert_eq!(replayed["recorded_as"], "edf decided");
+    let check = &replayed["check"];
+    assert_eq!(check["policy"], "edf");
+    assert!(number(check, "deviation") < 0.25, "{check}");
+    let names = ["jct_mean_s", "makespan_s", "energy_jobs_kwh", "total_cost", "energy_kwh"];
+    for name in names {
         let (was, is) = (number(realised, name), number(again, name));
         assert!((was / is - 1.0).abs() < 0.25, "{name}: {was} and {is}");
     }

@@ -81,11 +81,58 @@ fn a_journal_of_something_else_is_refused() {
         assert_eq!(run.status.code(), Some(2), "{said}");
         assert!(said.contains(word), "{said}");
     };
-    refused(&["--policy", "fifo"], "another policy");
+    refused(&["--policy", "nonsense"], "nonsense");
     refused(&["--seed", "4"], "another cluster or its jobs");
     fs::write(&journal, "something of mine").unwrap();
     refused(&[], "not a journal of wattline");
     assert_eq!(fs::read_to_string(&journal).unwrap(), "something of mine");
+}
+
+#[test]
+fn another_policy_goes_on_with_the_same_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (scenario, journal, output) = (path("small.toml"), path("journal"), path("out"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let args = arguments(&scenario, &journal, "300");
+    for policy in ["edf", "wattline", "fifo"] {
+        let file = fs::File::create(&output).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_wattline"))
+            .args([&args[..], &["--policy", policy]].concat())
+            .stdout(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Killed when it has done something.
+        let before = last(Path::new(&output)).map_or(0, |status| status["plans"].as_u64().unwrap());
+        for _ in 0..200 {
+            sleep(Duration::from_millis(20));
+            let plans = last(Path::new(&output)).and_then(|status| status["plans"].as_u64());
+            if plans.is_some_and(|plans| plans > before + 2) {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let args = arguments(&scenario, &journal, "20000");
+    let run = wattline(&[&args[..], &["--policy", "wattline"]].concat());
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{said}");
+    assert!(said.contains("fifo decided so far: from now on wattline does"), "{said}");
+    let text = String::from_utf8(run.stdout).unwrap();
+    let status: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((status["finished"].as_u64(), status["waiting"].as_u64()), (Some(12), Some(0)));
+
+    // Whoever looks back sees who decided, and what it came to.
+    let replay = ["replay", &journal, "--scenario", &scenario, "--policy", "edf", "--json"];
+    let replayed = wattline(&replay);
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    let replayed: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!(replayed["recorded_policy"], Value::Null);
+    let names = "one after the other: edf, wattline, fifo, wattline";
+    assert_eq!(replayed["recorded_as"], names);
+    assert!(replayed["realised"]["total_cost"].as_f64().unwrap() > 0.0, "{replayed}");
 }
 
 #[test]

@@ -17,6 +17,9 @@ use wattline_core::job::Job;
 #[serde(deny_unknown_fields)]
 struct Image {
     engine: EngineImage,
+    /// The policy that decides, if it is not the one that it began with.
+    #[serde(default)]
+    policy: Option<Box<str>>,
     directory: Directory,
     now: Timestamp,
     next_report: u64,
@@ -45,9 +48,11 @@ pub(super) fn of(
     backend: Vec<u8>,
 ) -> Result<Vec<u8>, ImageError> {
     // What was learned is for those who live now.
-    let Replica { engine, directory, now, next_report, sent, learned: _ } = replica;
+    let Replica { engine, policies: _, policy, directory, now, next_report, sent, learned: _ } =
+        replica;
     let image = Image {
         engine: engine.image(),
+        policy: policy.clone(),
         directory: directory.clone(),
         now: *now,
         next_report: *next_report,
@@ -95,6 +100,8 @@ fn put_back(
 ) -> Result<(), ImageError> {
     let image: Image =
         rmp_serde::from_slice(bytes).map_err(|error| ImageError::Unreadable(error.to_string()))?;
+    let policy = image.policy.as_ref().map(|name| (replica.policies)(name)).transpose();
+    let policy = policy.map_err(ImageError::Unreadable)?;
     let before = replica.engine.image();
     let jobs: Vec<Arc<Job>> = (0..).map_while(|id| image.engine.job(JobId(id)).cloned()).collect();
     replica.engine.restore(image.engine)?;
@@ -102,6 +109,10 @@ fn put_back(
         replica.engine.restore(before)?;
         return Err(error);
     }
+    if let Some(policy) = policy {
+        replica.engine.restore_policy(policy);
+    }
+    replica.policy = image.policy;
     replica.directory = image.directory.looked_up();
     replica.now = image.now;
     replica.next_report = image.next_report;

@@ -87,6 +87,8 @@ pub struct Drive<B> {
     stay: bool,
     saving: Saving,
     keep: Keep,
+    /// Whoever listens is told what the policy would do.
+    advises: Arc<AtomicBool>,
 }
 
 impl<B: Backend + Metered> Drive<B> {
@@ -120,10 +122,15 @@ impl<B: Backend + Metered> Drive<B> {
         let twin = Twin::of(controller.engine().predictor());
         let Asked { questions, forks } = asked;
         let over = Arc::new(AtomicBool::new(false));
+        let advises = Arc::new(AtomicBool::new(false));
         let policy = Arc::new(policy.1);
         for beside in [Beside::LooksAhead, Beside::Answers(questions)] {
-            let borrower =
-                Borrower { daemon: daemon.clone(), twin: twin.clone(), over: Arc::clone(&over) };
+            let borrower = Borrower {
+                daemon: daemon.clone(),
+                twin: twin.clone(),
+                advises: Arc::clone(&advises),
+                over: Arc::clone(&over),
+            };
             beside.start(borrower, Arc::clone(&policy));
         }
         Self {
@@ -140,7 +147,13 @@ impl<B: Backend + Metered> Drive<B> {
             stay,
             saving: Saving::default(),
             keep: Keep::default(),
+            advises,
         }
+    }
+
+    /// Tells what the policy would do, whenever that changes.
+    pub fn advise(&self) {
+        self.advises.store(true, Ordering::Relaxed);
     }
 
     /// What of the journal is kept that no restart needs; everything, unless said.
@@ -363,9 +376,10 @@ fn may_work_later(error: &ControllerError) -> bool {
         ControllerError::Store(error) => {
             matches!(error, StoreError::Full(_) | StoreError::Io { .. } | StoreError::Sql { .. })
         }
-        ControllerError::Event(_) | ControllerError::Otherwise(_) | ControllerError::Image(_) => {
-            false
-        }
+        ControllerError::Event(_)
+        | ControllerError::Otherwise(_)
+        | ControllerError::Policy(_)
+        | ControllerError::Image(_) => false,
     }
 }
 

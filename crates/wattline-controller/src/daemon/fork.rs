@@ -8,7 +8,6 @@
 use super::picture::Picture;
 use super::shared::Daemon;
 use crate::directory::Directory;
-use crate::watch::Watch;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -17,6 +16,8 @@ use wattline_core::Timestamp;
 use wattline_core::engine::Engine;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
+use wattline_core::plan::Plan;
+use wattline_core::policy::{ClusterView, Policy};
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 
 /// The loop spends at most one part in so many on copies.
@@ -74,6 +75,22 @@ impl Predictor for Twin {
     fn observe(&mut self, _: &Measurement) {}
 }
 
+/// In a copy, for the policy that the engine has. It plans nothing; whether the cluster is only
+/// watched is as in the engine.
+struct StandIn(bool);
+
+impl Policy for StandIn {
+    fn name(&self) -> &str {
+        "stand-in"
+    }
+    fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
+        Plan::unchanged(view.plan)
+    }
+    fn decides(&self) -> bool {
+        self.0
+    }
+}
+
 /// A copy of all that the loop knows.
 pub(super) struct Fork {
     /// Decides nothing: whoever runs it forward forks it with a policy.
@@ -128,7 +145,8 @@ impl Lender {
         };
         for who in self.waiting.drain(..) {
             let fork = Fork {
-                engine: engine.fork_onto(Box::new(Watch), Box::new(twin.clone())),
+                engine: engine
+                    .fork_onto(Box::new(StandIn(engine.decides())), Box::new(twin.clone())),
                 directory: directory.clone(),
                 picture: Arc::clone(picture),
                 now,
@@ -147,11 +165,17 @@ impl Lender {
 pub(super) struct Borrower {
     pub(super) daemon: Daemon,
     pub(super) twin: Option<Twin>,
+    /// Whoever listens is told what the policy would do.
+    pub(super) advises: Arc<AtomicBool>,
     /// The loop is over.
     pub(super) over: Arc<AtomicBool>,
 }
 
 impl Borrower {
+    pub(super) fn advises(&self) -> bool {
+        self.advises.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

@@ -5,6 +5,7 @@
 //! the engine itself (why, what if) is a [`Question`]; it is answered on a copy of the engine, in a
 //! thread of its own, and so are forecasts made. The loop waits for neither.
 
+mod adviser;
 mod bell;
 mod chronicle;
 mod drive;

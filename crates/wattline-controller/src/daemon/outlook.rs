@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wattline_core::Timestamp;
 use wattline_core::engine::Engine;
-use wattline_core::forecast::{Horizon, JobForecast, forecast};
+use wattline_core::forecast::{Horizon, JobForecast, roll_forward};
 use wattline_core::ids::JobId;
 use wattline_core::placement::Configuration;
 use wattline_core::policy::Policy;
@@ -150,7 +150,7 @@ fn usual_configuration(engine: &Engine<'_>, job: &JobState) -> Option<Configurat
 /// Looks as far as there is time.
 pub(super) fn look_ahead(
     fork: &Fork,
-    policy: Box<dyn Policy>,
+    (name, policy): (&str, Box<dyn Policy>),
     most: Duration,
     go_on: &dyn Fn() -> bool,
 ) -> Outlook {
@@ -159,7 +159,11 @@ pub(super) fn look_ahead(
     let effort = Effort::new(engine, *now, most, go_on);
     let (goes_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
     let horizon = Horizon { go_on: &goes_on, apart: &apart, ..Horizon::default() };
-    let seen = forecast(engine, policy, *now, &horizon);
+    let mut future = engine.fork(policy);
+    if !engine.decides() {
+        future.plan_now(*now);
+    }
+    let seen = roll_forward(future, *now, &horizon);
     let mut outlook = Outlook {
         at: *now,
         until: seen.until,
@@ -180,6 +184,11 @@ pub(super) fn look_ahead(
     }
     outlook.took = began.elapsed();
     outlook.reach = reach(&outlook, seen.complete);
+    if !engine.decides() {
+        // Who watches plans nothing: what is foreseen is what the policy would do.
+        let as_if = format!("as if {name} decided from now on, for it is only watched: ");
+        outlook.reach.insert_str(0, &as_if);
+    }
     outlook
 }
 

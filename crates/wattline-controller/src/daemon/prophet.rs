@@ -1,9 +1,12 @@
-//! The thread that looks ahead, again and again, on a share of a core.
+//! The thread that looks ahead, again and again, on a share of a core, and tells what the policy
+//! would do where it may only advise.
 
+use super::adviser::Adviser;
 use super::drive::Fresh;
-use super::fork::{Borrower, step_back};
+use super::fork::{Borrower, Fork, step_back};
 use super::outlook::look_ahead;
-use super::picture::Picture;
+use super::picture::{Picture, plain};
+use crate::advice::advise;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,20 +22,37 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Looks ahead when something changed, until the loop is over.
 pub(super) fn prophesy(borrower: &Borrower, policy: &Arc<Fresh>) {
     step_back();
-    let mut known = None;
+    let mut adviser = Adviser::default();
+    let (mut known, mut advised) = (None, None);
     let mut rest = Duration::ZERO;
     while !borrower.is_over() {
         borrower.rest(rest);
         rest = EVERY / 10;
-        if known == Some(about(&borrower.daemon.picture())) {
+        let about_now = Some(about(&borrower.daemon.picture()));
+        let due = borrower.advises() && advised != about_now && adviser.is_due();
+        if known == about_now && !due {
             continue;
         }
         let Some(fork) = borrower.fork(PATIENCE) else { continue };
         let began = Instant::now();
         known = Some(about(&fork.picture));
-        let outlook = look_ahead(&fork, policy(), AT_MOST, &|| !borrower.is_over());
+        let named = (borrower.daemon.policy(), policy());
+        let outlook = look_ahead(&fork, named, AT_MOST, &|| !borrower.is_over());
         borrower.daemon.foresee(outlook);
+        if due {
+            tell(&mut adviser, &fork, borrower, policy);
+            advised = known;
+        }
         rest = EVERY.max(began.elapsed() * REST);
+    }
+}
+
+/// Tells what the policy would do, if that is something else than before.
+fn tell(adviser: &mut Adviser, fork: &Fork, borrower: &Borrower, policy: &Arc<Fresh>) {
+    let named = (borrower.daemon.policy(), policy());
+    let advice = advise(&fork.engine, &fork.directory, named, fork.now, None);
+    if let Some(text) = adviser.news(advice) {
+        borrower.daemon.chronicle().tell([plain(fork.now, "advice", text)]);
     }
 }
 

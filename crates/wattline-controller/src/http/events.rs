@@ -94,11 +94,13 @@ async fn listen(
     }
 }
 
-/// Users hear of their own jobs, of nodes and of the budget; alerts name others' jobs.
+/// Users hear of their own jobs, of nodes and of the budget; alerts and advice name others' jobs.
 fn may_hear(who: &Identity, event: &Event) -> bool {
     match &event.user {
         Some(user) => who.sees(user),
-        None => who.role != Role::User || !matches!(event.kind.as_str(), "alert" | "trouble"),
+        None => {
+            who.role != Role::User || !matches!(event.kind.as_str(), "alert" | "trouble" | "advice")
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use wattline_core::units::{Joules, Seconds};
 
 /// Whoever asks what if has a little patience, and whoever else asks waits for him; the loop does
 /// not.
-const LONGEST_FORECAST: Duration = Duration::from_secs(3);
+pub(super) const LONGEST_FORECAST: Duration = Duration::from_secs(3);
 /// Shapes that are shown.
 const MOST_CHOICES: usize = 64;
 
@@ -175,7 +175,7 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
 }
 
 /// Asks whoever answers beside the loop, and waits for the answer.
-async fn ask<T: Send + 'static>(
+pub(super) async fn ask<T: Send + 'static>(
     api: &Api,
     question: impl FnOnce(&Inside<'_>) -> T + Send + 'static,
 ) -> Answer<T> {

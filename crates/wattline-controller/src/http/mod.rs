@@ -7,6 +7,7 @@
 
 mod access;
 mod admit;
+mod advice;
 mod audit;
 mod body;
 mod budget;

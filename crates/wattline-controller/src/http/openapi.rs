@@ -1,6 +1,6 @@
 //! The API's description.
 
-use super::{budget, events, explain, jobs, metrics, nodes, plan, reports, status};
+use super::{advice, budget, events, explain, jobs, metrics, nodes, plan, reports, status};
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -26,6 +26,7 @@ use utoipa::OpenApi;
         budget::show,
         budget::set,
         reports::show,
+        advice::show,
         events::stream,
         status::show,
         status::health,

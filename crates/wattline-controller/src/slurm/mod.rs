@@ -184,7 +184,9 @@ impl Backend for Slurm {
         known: Known<'_>,
     ) -> Result<(), BackendError> {
         if !self.controls() {
-            return Err(BackendError("it is only watched".into()));
+            // What was under way when somebody else took over is not done any more.
+            self.wanted.insert(action.id, Wanted { action: action.clone(), step: Step::Failed });
+            return Ok(());
         }
         self.want(action);
         self.advance(now, action.id, known);

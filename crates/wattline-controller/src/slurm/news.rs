@@ -4,7 +4,7 @@ use super::read::{SlurmJob, State};
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{Known, News};
-use crate::directory::Note;
+use crate::directory::{Note, Origin, SlurmOrigin};
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId};
@@ -47,6 +47,7 @@ impl Slurm {
             }
             return;
         }
+        self.taken_over(id, job, known, news);
         let over = job.state.is_over();
         let runs =
             job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
@@ -75,6 +76,18 @@ impl Slurm {
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
+        }
+    }
+
+    /// A job that was only watched so far, of a partition that is looked after now.
+    fn taken_over(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<News>) {
+        let Some(origin) = known.directory.origin(id) else { return };
+        let Some(slurm) = origin.slurm.as_ref().filter(|slurm| !slurm.controlled) else { return };
+        let mine = self.controls() && self.site.looks_after(&slurm.partition);
+        if mine && !job.state.is_over() {
+            let slurm = Some(SlurmOrigin { controlled: true, ..slurm.clone() });
+            let origin = Origin { user: origin.user.clone(), slurm };
+            news.push(News::Noted(Event::Clock, Note::Origin { job: id, origin }));
         }
     }
 
@@ -183,7 +196,14 @@ impl Slurm {
         let mut shares = Vec::new();
         for on in &job.gpus {
             let Some(node) = self.site.find(&on.node) else { return };
-            let free = mask_of(self.site.node(node).gpus) & !engine.node(node).held.mask();
+            // Others were found there at the same look.
+            let others = news.iter().filter_map(|news| match news {
+                News::Noted(Event::Found { placement, .. }, _) => Some(&placement.allocation),
+                _ => None,
+            });
+            let others = others.flat_map(Allocation::shares).filter(|share| share.node == node);
+            let taken = others.fold(engine.node(node).held.mask(), |mask, share| mask | share.mask);
+            let free = mask_of(self.site.node(node).gpus) & !taken;
             let Some(mask) = lowest(free, on.count) else { return };
             if mask != 0 {
                 shares.push(Share { node, mask });
@@ -268,6 +288,7 @@ impl Slurm {
         let mut over = Vec::new();
         for (id, wanted) in &self.wanted {
             let event = match (&wanted.action.kind, wanted.step) {
+                _ if !self.controls() => Event::Failed { action: *id },
                 (Limit { job, .. }, Step::Done) => Event::Limited { job: *job, action: *id },
                 // A start has failed when the job is held again.
                 (Start { .. }, _) => continue,

@@ -1,7 +1,9 @@
 //! What must not be lost: an append-only journal of all that the engine was told, in SQLite.
 //!
 //! One entry is one instant: the time, and what was heard then. It is on the disk (WAL,
-//! `synchronous=FULL`) before anything follows from it. One writer; a second one is refused.
+//! `synchronous=FULL`) before anything follows from it. One writer, who holds the lock of a file
+//! beside the journal; a second one is refused. Whoever only reads ([`Store::look`]) disturbs
+//! nobody, and sees what was written when he began.
 
 use crate::directory::Note;
 mod hours;
@@ -11,7 +13,7 @@ pub use snapshot::{Keep, Saved};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,11 +120,13 @@ pub enum StoreError {
     },
 }
 
-/// A journal that is open for writing.
+/// A journal that is open.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     connection: Connection,
+    /// The writer's; none if it is only looked at.
+    _lock: Option<File>,
     /// Number of the next entry.
     next: i64,
     /// The last entry in the newest snapshot.
@@ -137,6 +141,8 @@ impl Store {
     /// When it cannot be read, is somebody else's, in use, damaged, or about something else.
     pub fn open(path: &Path, about: &[(&str, &str)]) -> Result<Self, StoreError> {
         let sql = |source| of(path, source);
+        // First of all: a second look at a file that this process writes would end SQLite's locks.
+        let lock = lock(path)?;
         if is_foreign(path)? {
             return Err(StoreError::Foreign(path.to_owned()));
         }
@@ -144,9 +150,9 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(sql)?;
-        // Whoever holds the file holds it for as long as it runs.
-        connection.busy_timeout(Duration::ZERO).map_err(sql)?;
-        let mut store = Self { path: path.to_owned(), connection, next: 1, last_saved: 0 };
+        // Readers may be clearing up after a writer that died.
+        connection.busy_timeout(PATIENCE).map_err(sql)?;
+        let mut store = Self::over(path, connection, Some(lock));
         let is_new = store.check_whose()?;
         store.claim().map_err(sql)?;
         if is_new {
@@ -156,22 +162,60 @@ impl Store {
         }
         store.connection.execute_batch(snapshot::SCHEMA).map_err(sql)?;
         store.connection.execute_batch(hours::SCHEMA).map_err(sql)?;
-        let last = "SELECT coalesce(max(number), 0) FROM journal";
-        let last = store.connection.query_row(last, (), |row| row.get::<_, i64>(0)).map_err(sql)?;
-        // All of them may be gone.
-        store.next = 1 + last.max(store.pruned()? as i64);
-        store.last_saved = store.saved()?.first().map_or(0, |saved| saved.number);
+        store.count()?;
         Ok(store)
     }
 
-    /// Holds the file until the end, whoever else comes.
+    /// Looks at a journal that is there, also while a controller writes it. What is written later
+    /// is not seen.
+    ///
+    /// # Errors
+    /// When it is not there, cannot be read, is somebody else's or damaged.
+    pub fn look(path: &Path) -> Result<Self, StoreError> {
+        std::fs::metadata(path)
+            .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
+        let mut store = Self::over(path, connect(path)?, None);
+        // One transaction to the end: everything is of the same time.
+        let begun = store.connection.execute_batch("BEGIN");
+        begun.map_err(|source| of(path, source))?;
+        if store.check_whose()? {
+            return Err(StoreError::Foreign(path.to_owned()));
+        }
+        store.count()?;
+        Ok(store)
+    }
+
+    fn over(path: &Path, connection: Connection, lock: Option<File>) -> Self {
+        Self { path: path.to_owned(), connection, _lock: lock, next: 1, last_saved: 0 }
+    }
+
+    /// How many entries there are.
+    fn count(&mut self) -> Result<(), StoreError> {
+        let last = "SELECT coalesce(max(number), 0) FROM journal";
+        let last = self.connection.query_row(last, (), |row| row.get::<_, i64>(0));
+        let last = last.map_err(|source| of(&self.path, source))?;
+        // All of them may be gone.
+        self.next = 1 + last.max(self.pruned()? as i64);
+        self.last_saved = self.saved()?.first().map_or(0, |saved| saved.number);
+        Ok(())
+    }
+
     fn claim(&self) -> Result<(), rusqlite::Error> {
         let c = &self.connection;
-        c.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         c.pragma_update(None, "journal_mode", "WAL")?;
-        c.pragma_update(None, "synchronous", "FULL")?;
-        // The lock is taken with the first write.
-        c.execute_batch("BEGIN IMMEDIATE; COMMIT;")
+        c.pragma_update(None, "synchronous", "FULL")
+    }
+
+    /// What it was begun with under this name. A journal that says nothing about it was begun with
+    /// what is given here, from now on.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn begun_with(&mut self, what: &str, value: &str) -> Result<String, StoreError> {
+        let note = "INSERT OR IGNORE INTO about VALUES (?1, ?2)";
+        let noted = self.connection.execute(note, (what, value));
+        noted.map_err(|source| of(&self.path, source))?;
+        Ok(self.about(what)?.unwrap_or_else(|| value.to_owned()))
     }
 
     /// Whether the file is new. Nothing is changed before that is known.
@@ -302,6 +346,16 @@ impl Store {
         Ok(())
     }
 
+    /// When the last entry was written.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn last_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        let ask = "SELECT at FROM journal ORDER BY number DESC LIMIT 1";
+        let last = self.connection.query_row(ask, (), |row| row.get(0)).optional();
+        Ok(last.map_err(|source| of(&self.path, source))?.map(Timestamp::from_micros))
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -327,6 +381,60 @@ impl Store {
         let ask = format!("PRAGMA max_page_count = {pages}");
         self.connection.query_row(&ask, (), |_| Ok(())).map_err(sql)
     }
+}
+
+/// Whoever clears up is done by then.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The lock that the writer of a journal holds, as long as its process lives.
+fn lock(journal: &Path) -> Result<File, StoreError> {
+    let path = beside(journal, ".lock");
+    let io = |source| StoreError::Io { path: path.clone(), source };
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = opened.map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(journal.to_owned())),
+        Err(TryLockError::Error(source)) => Err(io(source)),
+    }
+}
+
+/// A connection that changes nothing.
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let sql = |source| of(path, source);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(sql)?;
+    connection.busy_timeout(PATIENCE).map_err(sql)?;
+    let ask = "SELECT count(*) FROM sqlite_schema";
+    match connection.query_row(ask, (), |_| Ok(())) {
+        Ok(()) => return Ok(connection),
+        // To share the file with a writer takes files beside it. Where none can be made there is
+        // nothing to share, unless a writer has left some.
+        Err(error) if is_in_the_way(&error) && !beside(path, "-wal").exists() => {}
+        Err(error) => return Err(sql(error)),
+    }
+    let mut url = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                url.push(char::from(*byte));
+            }
+            _ => url += &format!("%{byte:02x}"),
+        }
+    }
+    url += "?immutable=1";
+    Connection::open_with_flags(url, flags | OpenFlags::SQLITE_OPEN_URI).map_err(sql)
+}
+
+fn is_in_the_way(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// A file beside another.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(ending);
+    name.into()
 }
 
 /// Whether there is a file that SQLite did not write; it would take a short one for a new one.

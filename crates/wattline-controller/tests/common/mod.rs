@@ -1,7 +1,7 @@
 //! Small clusters for the controller's tests.
 
 use std::path::Path;
-use wattline_controller::{Beginning, Emulated};
+use wattline_controller::{Beginning, Emulated, Policies, Watch};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -34,8 +34,17 @@ pub(crate) fn instance(seed: u64) -> Instance {
 pub(crate) fn begin(instance: &Instance, policy: &str) -> (Beginning, Emulated) {
     let begun = wattline_sim::begin::begin(instance, policy, false);
     let (engine, world) = begun.unwrap_or_else(|error| panic!("{error}"));
-    let begin = Beginning { engine, workloads: Vec::new(), at: instance.start };
+    let begin =
+        Beginning { engine, workloads: Vec::new(), at: instance.start, policies: policies() };
     (begin, Emulated::new(world, instance.start))
+}
+
+/// Policies by name.
+fn policies() -> Policies {
+    Box::new(|name| match name {
+        "watch" => Ok(Box::new(Watch)),
+        name => wattline_policies::policy(name).map_err(|error| error.to_string()),
+    })
 }
 
 /// A folder in memory, if there is one: what is tested is what is written, not the disk.

@@ -34,7 +34,7 @@ use crate::power::NodePower;
 use crate::predictor::{Measurement, Prediction, Predictor};
 use crate::prices::Prices;
 use crate::shed;
-use crate::state::{Phase, State};
+use crate::state::{Phase, State, Target};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -273,6 +273,67 @@ impl<'p> Engine<'p> {
         }
     }
 
+    /// Goes on with another policy, which looks at everything at the next plan. If that one decides
+    /// nothing, what was planned and is not so yet is no longer wanted.
+    pub fn change_policy(&mut self, now: Timestamp, policy: Box<dyn Policy>) {
+        self.policy = policy;
+        self.look_at_everything = true;
+        if !self.policy.decides() {
+            self.want_what_is(now);
+        }
+        self.request_plan(now);
+    }
+
+    /// The policy that a restored engine had: what is planned and what is due stay as they are.
+    pub fn restore_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+        self.look_at_everything = true;
+    }
+
+    /// Plans everything as it is.
+    fn want_what_is(&mut self, now: Timestamp) {
+        let otherwise: Vec<JobId> = self
+            .state
+            .unfinished_jobs()
+            .filter(|(_, job)| !job.is_unwanted() && job.planned != job.held)
+            .map(|(id, _)| id)
+            .collect();
+        // All of them leave the plan before any comes back: two may want the same GPUs.
+        for id in &otherwise {
+            self.unplan(now, *id, self.state.job(*id).reason);
+        }
+        for id in otherwise {
+            let job = self.state.job(id);
+            let (held, reason) = (job.held.clone(), job.reason);
+            self.state.set_planned(id, held, reason, now);
+        }
+        for id in self.state.cluster().node_ids() {
+            let node = self.state.node(id);
+            let (target, reason) = match node.power {
+                NodePower::Up | NodePower::Booting => (Target::Up, node.reason),
+                NodePower::Asleep | NodePower::FallingAsleep => (Target::Asleep, node.reason),
+                NodePower::Closed | NodePower::Down => continue,
+            };
+            if node.target != target {
+                self.state.set_target(id, target, reason);
+                self.state.touch_node(id);
+            }
+        }
+    }
+
+    /// Whether its policy decides anything, or the cluster is only watched.
+    #[must_use]
+    pub fn decides(&self) -> bool {
+        self.policy.decides()
+    }
+
+    /// Plans now, whether that is due or not: for forks, to see what another policy would do.
+    pub fn plan_now(&mut self, now: Timestamp) {
+        self.look_at_everything = true;
+        self.make_plan(now);
+        self.actuate(now);
+    }
+
     /// What it knows.
     #[must_use]
     pub fn state(&self) -> &State {
@@ -312,6 +373,12 @@ impl<'p> Engine<'p> {
     #[must_use]
     pub fn is_under_way(&self, action: ActionId) -> bool {
         self.in_flight.contains_key(&action)
+    }
+    /// The power limit that an action under way sets for a job.
+    #[must_use]
+    pub fn limit_under_way(&self, job: JobId, action: ActionId) -> Option<Watts> {
+        let (expected, limit) = self.state.find_job(job)?.limiting?;
+        (expected == action).then_some(limit)
     }
     /// The plan in force.
     #[must_use]
@@ -410,7 +477,7 @@ impl<'p> Engine<'p> {
             let falls = calendar.next_change(now + lead).map(|t| t - lead);
             calendar.next_change(now).into_iter().chain(falls).min()
         });
-        let budget = self.budget_at(now);
+        let budget = self.budget_at(now).filter(|_| self.policy.decides());
         if let Some(budget) = budget
             && let Some(plan) = shed::shed(&self.state, budget, self.plan)
         {

@@ -4,7 +4,7 @@ use super::World;
 use crate::meter::PowerSplit;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
-use wattline_core::cluster::NodeDraw;
+use wattline_core::cluster::{Cluster, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::Placement;
 use wattline_core::power::{self, NodePower, Part};
@@ -60,44 +60,12 @@ impl World {
     }
 
     fn split(&self, id: NodeId) -> PowerSplit {
-        let node = self.cluster.node(id);
         let state = &self.nodes[id.index()];
-        let idle_gpu = self.cluster.gpu_type(node.gpu_type).idle;
-        let mut split = PowerSplit::default();
-        let mut pue = self.pue;
-        match (state.power, &node.draw) {
-            (NodePower::Down, _) => {}
-            (NodePower::Asleep, _) => split.sleep = node.sleep,
-            (NodePower::Booting, _) => split.boot = node.boot,
-            (power, NodeDraw::Additive { base }) => {
-                let idle = idle_gpu * f64::from(u32::from(node.gpus) - state.busy);
-                if power == NodePower::FallingAsleep {
-                    split.boot = *base + idle;
-                } else {
-                    split.base = *base;
-                    split.idle = idle;
-                    split.jobs = state
-                        .residents
-                        .iter()
-                        .filter_map(|(job, count)| {
-                            let run = self.jobs[job.index()].run.as_ref()?;
-                            Some(run.per_gpu * f64::from(*count))
-                        })
-                        .sum();
-                }
-            }
-            (_, NodeDraw::ByBusyGpus(table)) => {
-                let entry = table[state.busy as usize];
-                pue = entry.pue;
-                if state.busy > 0 {
-                    split.jobs = entry.watts;
-                } else {
-                    split.idle = entry.watts;
-                }
-            }
-        }
-        split.billed = split.drawn() * pue;
-        split
+        let jobs = state.residents.iter().filter_map(|(job, count)| {
+            let run = self.jobs[job.index()].run.as_ref()?;
+            Some(run.per_gpu * f64::from(*count))
+        });
+        node_split(&self.cluster, id, state.power, (state.busy, jobs.sum()), self.pue)
     }
 
     /// Settles a job's energy and recomputes its part of its nodes' power.
@@ -116,4 +84,44 @@ impl World {
             run.power = power;
         }
     }
+}
+
+/// What a node draws in that state of power, with so many GPUs busy that draw so much together.
+pub(crate) fn node_split(
+    cluster: &Cluster,
+    id: NodeId,
+    power: NodePower,
+    (busy, jobs): (u32, Watts),
+    pue: f64,
+) -> PowerSplit {
+    let node = cluster.node(id);
+    let mut split = PowerSplit::default();
+    let mut pue = pue;
+    match (power, &node.draw) {
+        (NodePower::Down, _) => {}
+        (NodePower::Asleep, _) => split.sleep = node.sleep,
+        (NodePower::Booting, _) => split.boot = node.boot,
+        (power, NodeDraw::Additive { base }) => {
+            let idle = u32::from(node.gpus).saturating_sub(busy);
+            let idle = cluster.gpu_type(node.gpu_type).idle * f64::from(idle);
+            if power == NodePower::FallingAsleep {
+                split.boot = *base + idle;
+            } else {
+                split.base = *base;
+                split.idle = idle;
+                split.jobs = jobs;
+            }
+        }
+        (_, NodeDraw::ByBusyGpus(table)) => {
+            let entry = table[(busy as usize).min(table.len() - 1)];
+            pue = entry.pue;
+            if busy > 0 {
+                split.jobs = entry.watts;
+            } else {
+                split.idle = entry.watts;
+            }
+        }
+    }
+    split.billed = split.drawn() * pue;
+    split
 }

@@ -239,16 +239,15 @@ pub(crate) fn warn_figures(s: &Summary, what: &str) {
 pub(crate) fn warn(outcomes: &[Outcome]) {
     for outcome in outcomes {
         let s = &outcome.summary;
-        if s.finished < s.jobs {
-            let reason =
-                outcome.jobs.iter().find(|job| job.end.is_none()).map_or_else(String::new, |job| {
-                    format!("; for example {}: {}", output::harmless(&job.job.name), job.reason)
-                });
+        let unfinished = s.jobs - s.finished - s.cancelled;
+        if unfinished > 0 {
+            let mut left = outcome.jobs.iter().filter(|job| job.end.is_none() && !job.cancelled);
+            let reason = left.next().map_or_else(String::new, |job| {
+                format!("; for example {}: {}", output::harmless(&job.job.name), job.reason)
+            });
             output::note(&format!(
-                "warning: {}: {} of {} jobs never finish{reason}",
-                s.policy,
-                s.jobs - s.finished,
-                s.jobs
+                "warning: {}: {unfinished} of {} jobs never finish{reason}",
+                s.policy, s.jobs
             ));
         }
         if s.plans_refused > 0 {

@@ -65,10 +65,10 @@ fn site(named: Option<&Path>) -> (Option<Slurm>, Finding) {
             return (None, Finding::warn(WHAT, "none", fix));
         }
     };
-    let read = site::read(path).and_then(|live| {
+    let read = site::read(path).map(|live| {
         let mode = format!("{:?}", live.config.mode).to_lowercase();
         let about = format!("{}: mode {mode}", live.file);
-        Ok((live.begin("wattline")?.1, about))
+        (live.slurm(), about)
     });
     match read {
         Ok((slurm, about)) => (Some(slurm), Finding::ok(WHAT, about)),

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod budget;
 pub(crate) mod compare;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Release(args) => release::run(&args),

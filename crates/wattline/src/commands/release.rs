@@ -63,10 +63,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = open(&args.journal)?;
     let policy = store.about(POLICY).map_err(Failure::input)?;
     let policy = policy.unwrap_or_else(|| "wattline".into());
-    let (begin, slurm) = live.begin(&policy)?;
-    let mut told = Controller::open(begin, store, slurm).map_err(|e| Failure::Failed(e.into()))?;
+    let begin = live.begin(&policy, &live.known_at(&store)?)?;
+    let told = Controller::open(begin, store, live.slurm());
+    let mut told = told.map_err(|error| Failure::Failed(error.into()))?;
     // A second look at the same cluster: the first belongs to what is known.
-    let (_, mut slurm) = live.begin(&policy)?;
+    let mut slurm = live.slurm();
     let scope = match (&args.node, args.job) {
         (Some(node), _) => Scope::Node(node.clone()),
         (None, Some(job)) => Scope::Job(job),

@@ -1,30 +1,29 @@
 //! `wattline replay`: what a journal recorded, once more under any policy.
 
 use super::compare::{self, How, InstanceSummary};
-use super::serve;
-use crate::failure::{Failure, Result};
-use crate::output;
+use crate::failure::Result;
+use crate::recorded::{self, Decided, Realised, Recorded};
 use crate::source::{self, Source};
-use anyhow::anyhow;
+use crate::{output, site};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use wattline_controller::history::{History, Past};
-use wattline_controller::store::Store;
-use wattline_core::Timestamp;
-use wattline_core::units::{Euros, Joules};
-use wattline_sim::instance::Instance;
+use std::fmt;
+use std::path::PathBuf;
+use wattline_core::units::Seconds;
 use wattline_sim::metrics::Summary;
+use wattline_sim::simulation::Outcome;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The journal; nothing may be writing it
+    /// The journal; a controller may be writing it
     journal: PathBuf,
     #[command(flatten)]
     source: Source,
     /// Policies to try, separated by commas, beside the one that it was recorded under
     #[arg(long, value_delimiter = ',')]
     policy: Vec<String>,
+    /// Only what was recorded in the last so long, for example "7 d" [default: all that was kept]
+    #[arg(long, value_name = "TIME")]
+    since: Option<Seconds>,
     /// Print JSON (schema wattline.replay/1)
     #[arg(long)]
     json: bool,
@@ -32,84 +31,102 @@ pub(crate) struct Args {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Replay<'a> {
+pub(crate) struct Replay {
     schema: &'static str,
     instance: InstanceSummary,
     /// Entries that were read.
     entries: u64,
-    /// The policy that it was recorded under.
+    /// The policy that it was recorded under; none if it was only watched or there were several.
     recorded_policy: Option<String>,
+    /// Who decided, in words.
+    recorded_as: String,
     realised: Realised,
-    results: Vec<&'a Summary>,
+    results: Vec<Summary>,
+    /// What each of them saves, in their order; none where jobs were left undone or it is not known
+    /// what the realised total is.
+    saved: Vec<Option<Saved>>,
+    /// The recorded policy, simulated, beside what it came to.
+    check: Option<Check>,
 }
 
-/// What became of the jobs. The journal knows nothing of what nodes drew beside GPUs that worked.
-#[derive(Serialize)]
-struct Realised {
-    jobs: usize,
-    finished: usize,
-    cancelled: usize,
-    tardiness_cost: f64,
-    /// What GPUs drew while they were measured; none if nothing was.
-    energy_jobs_kwh: Option<f64>,
-    jct_mean_s: f64,
-    jct_p99_s: f64,
-    makespan_s: f64,
-    deadlines: usize,
-    deadlines_met: usize,
-    restarts: u64,
+/// What a policy would have saved against what happened. Negative: it would have cost more.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Saved {
+    policy: String,
+    eur: f64,
+    kwh: f64,
+    percent: f64,
+}
+
+/// Predicted against realised cost.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    policy: String,
+    predicted_eur: f64,
+    realised_eur: f64,
+    /// Of the realised cost.
+    deviation: f64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut instance = args.source.instance()?;
-    let (history, recorded) = read(&args.journal, &instance)?;
-    let policies = policies(args, recorded.as_deref());
-    let realised = Realised::of(&history);
-    let entries = history.entries;
-    take_over(&mut instance, history, &args.journal)?;
+    let recorded = match args.source.site() {
+        Some(path) => recorded::of_site(&args.journal, &site::read(path)?, args.since)?,
+        None => recorded::of_scenario(&args.journal, args.source.instance()?, args.since)?,
+    };
+    let what = source::describe(&recorded.instance);
+    let replay = replay(recorded, &args.policy)?;
+    if args.json {
+        return output::json(&replay);
+    }
+    output::text(&format!("{what}\n{}", replay.text()))
+}
+
+/// Runs it all, and says beside the result what must be known about it.
+pub(crate) fn replay(recorded: Recorded, asked: &[String]) -> Result<Replay> {
+    let Recorded { instance, realised, entries, decided } = recorded;
+    let policies = policies(asked, decided.policy());
     let how = How { record: false, forecast: false, with_oracle: false, threads: None };
     let outcomes = compare::run_policies(&instance, &policies, how)?;
     for note in &instance.notes {
         output::note(note);
     }
     compare::warn(&outcomes);
-    let results: Vec<&Summary> = outcomes.iter().map(|outcome| &outcome.summary).collect();
-    if args.json {
-        return output::json(&Replay {
-            schema: "wattline.replay/1",
-            instance: InstanceSummary::new(&instance),
-            entries,
-            recorded_policy: recorded,
-            realised,
-            results,
-        });
-    }
-    let what = source::describe(&instance);
-    output::text(&format!("{what}\n{}", table(&realised, &results)))
+    let results: Vec<Summary> =
+        outcomes.into_iter().map(|Outcome { summary, .. }| summary).collect();
+    let saved = results.iter().map(|summary| saved(&realised, summary)).collect();
+    let check = decided.policy().and_then(|policy| {
+        let again = results.iter().find(|summary| summary.policy == policy)?;
+        let realised_eur = realised.drawn.as_ref()?.total_cost;
+        let predicted_eur = again.total_cost;
+        let deviation = (predicted_eur - realised_eur).abs() / realised_eur;
+        let policy = policy.to_owned();
+        deviation.is_finite().then_some(Check { policy, predicted_eur, realised_eur, deviation })
+    });
+    Ok(Replay {
+        schema: "wattline.replay/1",
+        instance: InstanceSummary::new(&instance),
+        entries,
+        recorded_policy: decided.policy().map(str::to_owned),
+        recorded_as: in_words(&decided),
+        realised,
+        results,
+        saved,
+        check,
+    })
 }
 
-/// What the journal says, and under which policy.
-fn read(path: &Path, instance: &Instance) -> Result<(History, Option<String>)> {
-    if !path.is_file() {
-        return Err(Failure::input(anyhow!("{}: there is no such journal", path.display())));
+fn in_words(decided: &Decided) -> String {
+    match decided {
+        Decided::By(policy) => format!("{policy} decided"),
+        Decided::Nobody => "it was only watched: SLURM decided".to_owned(),
+        Decided::Several(names) => format!("one after the other: {}", names.join(", ")),
     }
-    let store = Store::open(path, &[]).map_err(Failure::input)?;
-    let begun_with = store.about(serve::INSTANCE).map_err(Failure::input)?;
-    if begun_with.is_some_and(|begun| begun != serve::identity(instance)) {
-        return Err(Failure::input(anyhow!(
-            "{}: the journal was begun with another {}; name the one that it was begun with",
-            path.display(),
-            serve::INSTANCE
-        )));
-    }
-    let history = History::read(&store).map_err(Failure::input)?;
-    Ok((history.by_submission(), store.about(serve::POLICY).map_err(Failure::input)?))
 }
 
 /// The recorded one first; each once.
-fn policies(args: &Args, recorded: Option<&str>) -> Vec<String> {
+fn policies(asked: &[String], recorded: Option<&str>) -> Vec<String> {
     let mut policies: Vec<String> = Vec::new();
-    let asked = args.policy.iter().map(String::as_str);
+    let asked = asked.iter().map(String::as_str);
     for policy in recorded.into_iter().chain(asked) {
         if !policies.iter().any(|known| known == policy) {
             policies.push(policy.to_owned());
@@ -121,116 +138,114 @@ fn policies(args: &Args, recorded: Option<&str>) -> Vec<String> {
     policies
 }
 
-/// The recorded jobs and orders instead of the source's.
-fn take_over(instance: &mut Instance, history: History, path: &Path) -> Result<()> {
-    let wrong = |what: String| Failure::input(anyhow!("{}: {what}", path.display()));
-    if history.jobs.is_empty() {
-        return Err(wrong("no job was submitted in what was kept of the journal".to_owned()));
+fn saved(realised: &Realised, summary: &Summary) -> Option<Saved> {
+    let drawn = realised.drawn.as_ref()?;
+    if summary.finished + summary.cancelled < summary.jobs {
+        return None;
     }
-    let types = instance.cluster.gpu_types().len();
-    for past in &history.jobs {
-        let shapes = past.job.shapes.iter().flat_map(|shapes| shapes.iter());
-        let mut types_known = shapes.map(|shape| shape.gpu_type.index() < types);
-        if !instance.physics.has(past.job.workload) || !types_known.all(|known| known) {
-            let job = output::harmless(&past.job.name);
-            return Err(wrong(format!("job '{job}' trains what this cluster knows nothing of")));
-        }
-    }
-    if history.earlier_jobs > 0 {
-        let earlier = history.earlier_jobs;
-        instance.notes.push(format!("{earlier} jobs of entries that were pruned are left out"));
-        instance.start = history.span.map_or(instance.start, |(first, _)| first);
-    }
-    let unfinished = history.jobs.iter().filter(|j| j.end.is_none() && !j.cancelled).count();
-    if unfinished > 0 {
-        instance.notes.push(format!("{unfinished} jobs had not ended when the journal does"));
-    }
-    let first = history.jobs.iter().map(|past| past.job.submit).min();
-    instance.start = instance.start.min(first.unwrap_or(instance.start));
-    instance.jobs = history.jobs.into_iter().map(|past| Arc::clone(&past.job)).collect();
-    instance.orders = history.orders;
-    Ok(())
+    let eur = drawn.total_cost - summary.total_cost;
+    let percent = if drawn.total_cost > 0.0 { eur / drawn.total_cost * 100.0 } else { 0.0 };
+    let kwh = drawn.energy_kwh - summary.energy_kwh;
+    Some(Saved { policy: summary.policy.clone(), eur, kwh, percent })
 }
 
-impl Realised {
-    fn of(history: &History) -> Self {
-        let jobs = &history.jobs;
-        let last = history.span.map_or(Timestamp::ZERO, |(_, last)| last);
-        let mut times: Vec<f64> =
-            jobs.iter().filter_map(|past| Some((past.end? - past.job.submit).get())).collect();
-        times.sort_by(f64::total_cmp);
-        let late = |past: &Past| past.job.tardiness(past.end.unwrap_or(last));
-        let owed = jobs.iter().filter(|past| !past.cancelled);
-        let tardiness: Euros = owed.map(|past| past.job.weight * late(past)).sum();
-        let met = |past: &&Past| {
-            past.job.deadline.is_some_and(|deadline| past.end.is_some_and(|end| end <= deadline))
+impl fmt::Display for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, eur, kwh, percent } = self;
+        let (eur, share) = (format!("{:.2} EUR", eur.abs()), format!("{:.1} %", percent.abs()));
+        if self.eur >= 0.0 {
+            write!(f, "{policy} would have saved {eur} ({share})")?;
+        } else {
+            write!(f, "{policy} would have cost {eur} more ({share})")?;
+        }
+        let than = if *kwh >= 0.0 { "less" } else { "more" };
+        write!(f, ", with {:.2} kWh {than}", kwh.abs())
+    }
+}
+
+impl Replay {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let r = &self.realised;
+        let mut text = format!(
+            "{} of record; {}\n{}",
+            output::duration(r.until_s - r.from_s),
+            self.recorded_as,
+            self.table()
+        );
+        let Some(drawn) = &r.drawn else {
+            text += "\nthe journal does not say where all jobs ran: what happened has no total";
+            return text;
         };
-        let energy: Joules = jobs.iter().map(|past| past.gpu_energy).sum();
-        let first = jobs.iter().map(|past| past.job.submit).min().unwrap_or(last);
-        let end = jobs.iter().filter_map(|past| past.end).max().unwrap_or(last);
-        let rank = (0.99 * times.len() as f64).ceil().max(1.0) as usize;
-        Self {
-            jobs: jobs.len(),
-            finished: times.len(),
-            cancelled: jobs.iter().filter(|past| past.cancelled).count(),
-            tardiness_cost: tardiness.get(),
-            energy_jobs_kwh: (energy > Joules::ZERO).then(|| energy.kilowatt_hours()),
-            jct_mean_s: times.iter().sum::<f64>() / (times.len().max(1)) as f64,
-            jct_p99_s: times.get(rank - 1).copied().unwrap_or(0.0),
-            makespan_s: (end - first).get(),
-            deadlines: jobs.iter().filter(|past| past.job.deadline.is_some()).count(),
-            deadlines_met: jobs.iter().filter(met).count(),
-            restarts: jobs.iter().map(|past| u64::from(past.starts.saturating_sub(1))).sum(),
+        text += &format!("\nenergy of (realised): {}", drawn.energy_from);
+        for saved in self.saved.iter().flatten() {
+            text += &format!("\n{saved}");
         }
+        if let Some(check) = &self.check {
+            let Check { policy, predicted_eur, realised_eur, deviation } = check;
+            text += &format!(
+                "\npredicted against realised: {policy} {predicted_eur:.2} EUR simulated, \
+                 {realised_eur:.2} EUR realised, {:.1} % off",
+                deviation * 100.0
+            );
+        }
+        text
     }
-}
 
-fn table(realised: &Realised, results: &[&Summary]) -> String {
-    let header = [
-        "policy",
-        "finished",
-        "total EUR",
-        "energy EUR",
-        "tardiness EUR",
-        "kWh",
-        "of jobs",
-        "JCT mean",
-        "JCT p99",
-        "makespan",
-        "deadlines met",
-        "restarts",
-    ];
-    let unknown = || "–".to_owned();
-    let r = realised;
-    let mut rows = vec![vec![
-        "(realised)".to_owned(),
-        format!("{}/{}", r.finished, r.jobs),
-        unknown(),
-        unknown(),
-        format!("{:.2}", r.tardiness_cost),
-        unknown(),
-        r.energy_jobs_kwh.map_or_else(unknown, |kwh| format!("{kwh:.1}")),
-        output::duration(r.jct_mean_s),
-        output::duration(r.jct_p99_s),
-        output::duration(r.makespan_s),
-        format!("{}/{}", r.deadlines_met, r.deadlines),
-        r.restarts.to_string(),
-    ]];
-    rows.extend(results.iter().map(|s| {
-        vec![
-            s.policy.clone(),
-            format!("{}/{}", s.finished, s.jobs),
-            format!("{:.2}", s.total_cost),
-            format!("{:.2}", s.energy_cost),
-            format!("{:.2}", s.tardiness_cost),
-            format!("{:.1}", s.energy_kwh),
-            format!("{:.1}", s.energy_jobs_kwh),
-            output::duration(s.jct_mean_s),
-            output::duration(s.jct_p99_s),
-            output::duration(s.makespan_s),
-            format!("{}/{}", s.deadlines_met, s.deadlines),
-            s.restarts.to_string(),
-        ]
-    }));
-    output::table(&header, rows)
+    fn table(&self) -> String {
+        let header = [
+            "policy",
+            "finished",
+            "total EUR",
+            "energy EUR",
+            "tardiness EUR",
+            "kWh",
+            "of jobs",
+            "JCT mean",
+            "JCT p99",
+            "makespan",
+            "deadlines met",
+            "restarts",
+            "saved",
+        ];
+        let unknown = || "–".to_owned();
+        let r = &self.realised;
+        let drawn = |figure: fn(&recorded::Drawn) -> f64| {
+            r.drawn.as_ref().map_or_else(unknown, |drawn| format!("{:.2}", figure(drawn)))
+        };
+        let of_jobs = r.drawn.as_ref().map(|drawn| drawn.energy_runs_kwh).or(r.energy_jobs_kwh);
+        let mut rows = vec![vec![
+            "(realised)".to_owned(),
+            format!("{}/{}", r.finished, r.jobs),
+            drawn(|drawn| drawn.total_cost),
+            drawn(|drawn| drawn.energy_cost),
+            format!("{:.2}", r.tardiness_cost),
+            drawn(|drawn| drawn.energy_kwh),
+            of_jobs.map_or_else(unknown, |kwh| format!("{kwh:.2}")),
+            output::duration(r.jct_mean_s),
+            output::duration(r.jct_p99_s),
+            output::duration(r.makespan_s),
+            format!("{}/{}", r.deadlines_met, r.deadlines),
+            r.restarts.to_string(),
+            String::new(),
+        ]];
+        rows.extend(self.results.iter().zip(&self.saved).map(|(s, saved)| {
+            vec![
+                s.policy.clone(),
+                format!("{}/{}", s.finished, s.jobs),
+                format!("{:.2}", s.total_cost),
+                format!("{:.2}", s.energy_cost),
+                format!("{:.2}", s.tardiness_cost),
+                format!("{:.2}", s.energy_kwh),
+                format!("{:.2}", s.energy_jobs_kwh),
+                output::duration(s.jct_mean_s),
+                output::duration(s.jct_p99_s),
+                output::duration(s.makespan_s),
+                format!("{}/{}", s.deadlines_met, s.deadlines),
+                s.restarts.to_string(),
+                saved.as_ref().map_or_else(unknown, |saved| format!("{:.1} %", saved.percent)),
+            ]
+        }));
+        output::table(&header, rows)
+    }
 }

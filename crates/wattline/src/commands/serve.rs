@@ -14,6 +14,7 @@ use wattline_controller::daemon::{
     BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads,
 };
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
+use wattline_controller::slurm::Mode;
 use wattline_controller::store::{Keep, Store};
 use wattline_controller::{Backend, Beginning, Controller, ControllerError, Desk, Emulated};
 use wattline_core::Timestamp;
@@ -136,6 +137,7 @@ fn emulated(args: &Args) -> Result<()> {
         start: instance.start,
         jobs: Some(instance.jobs.len()),
         stay: args.stay,
+        mode: None,
     };
     drive(args, stage, Arrivals { jobs: &instance.jobs, next: arrived })
 }
@@ -143,20 +145,30 @@ fn emulated(args: &Args) -> Result<()> {
 /// Over SLURM, by the clock.
 fn on_slurm(args: &Args, path: &Path) -> Result<()> {
     let live = site::read(path)?;
+    wattline_policies::policy(&args.policy).map_err(Failure::input)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_seconds(since.as_secs_f64());
-    let (begin, slurm) = live.begin(&args.policy)?;
+    let slurm = live.slurm();
     live.check(&slurm)?;
-    let about = [(POLICY, args.policy.as_str()), (INSTANCE, &live.identity())];
-    let store = Store::open(&args.journal, &about).map_err(Failure::input)?;
-    let controller = Controller::open(begin, store, slurm);
-    let controller =
+    let about = [(INSTANCE, live.identity())];
+    let about = about.each_ref().map(|(what, value)| (*what, value.as_str()));
+    let mut store = Store::open(&args.journal, &about).map_err(Failure::input)?;
+    let wanted = live.decided_by(&args.policy);
+    let begun = store.begun_with(POLICY, wanted).map_err(Failure::input)?;
+    let known = live.known_in(&mut store)?;
+    let is_new = store.is_empty();
+    let controller = Controller::open(live.begin(&begun, &known)?, store, slurm);
+    let mut controller =
         controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)?;
     let now = now.max(controller.now());
-    if *controller.engine().prices() != live.parts.prices {
-        let prices = live.parts.prices.clone();
-        let told = controller.desk().set_prices(now, prices);
-        told.map_err(|error| Failure::Failed(error.into()))?;
+    go_on_with(&mut controller, now, &begun, wanted)?;
+    // What holds at first is written down too, for whoever looks back.
+    let failed = |error: ControllerError| Failure::Failed(error.into());
+    if is_new {
+        controller.desk().set_budget(now, live.parts.budget.clone()).map_err(failed)?;
+    }
+    if is_new || *controller.engine().prices() != live.parts.prices {
+        controller.desk().set_prices(now, live.parts.prices.clone()).map_err(failed)?;
     }
     let stage = Stage {
         pace: Pace::new(now, 1.0),
@@ -165,8 +177,32 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
         start: now,
         jobs: None,
         stay: true,
+        mode: Some(live.config.mode),
     };
     drive(args, stage, ())
+}
+
+/// Another policy may be wanted than the one that decided so far.
+fn go_on_with<B: Backend>(
+    controller: &mut Controller<B>,
+    now: Timestamp,
+    begun: &str,
+    wanted: &str,
+) -> Result<()> {
+    let before = controller.decides(begun).to_owned();
+    let changed = controller.decide_by(now, begun, wanted);
+    if !changed.map_err(|error| Failure::Failed(error.into()))? {
+        return Ok(());
+    }
+    output::note(&match (before.as_str(), wanted) {
+        (site::WATCH, wanted) => format!("was only watched so far: from now on {wanted} decides"),
+        (before, site::WATCH) => format!(
+            "{before} decided so far: from now on it is only watched. What it holds stays held; \
+             `wattline release --all` gives it back"
+        ),
+        (before, wanted) => format!("{before} decided so far: from now on {wanted} does"),
+    });
+    Ok(())
 }
 
 /// What is driven.
@@ -179,10 +215,12 @@ struct Stage<B> {
     /// How many jobs will come, if that is known.
     jobs: Option<usize>,
     stay: bool,
+    /// What it may do; none: everything.
+    mode: Option<Mode>,
 }
 
 fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) -> Result<()> {
-    let Stage { controller, pace, workloads, start, jobs, stay } = stage;
+    let Stage { controller, pace, workloads, start, jobs, stay, mode } = stage;
     let access = access(&args.api)?;
     for (number, why) in &controller.opened().refused {
         tracing::warn!("the snapshot after entry {number} was not used: {why}");
@@ -198,6 +236,9 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let policy = policy_again(&args.policy)?;
     let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
     drive.keep(Keep { younger_than: args.keep_journal });
+    if mode == Some(Mode::Advise) {
+        drive.advise();
+    }
     let daemon = drive.daemon();
     let serving = listen(args, workloads, access, &daemon)?;
     let mut said: Option<Instant> = None;
@@ -340,15 +381,21 @@ fn take(path: &Path, usual: bool) -> anyhow::Result<std::os::unix::net::UnixList
 }
 
 fn open(args: &Args, instance: &Instance) -> Result<Controller<Emulated>> {
-    let (engine, world) = begin(instance, &args.policy, false).map_err(Failure::input)?;
+    wattline_policies::policy(&args.policy).map_err(Failure::input)?;
     let jobs = identity(instance);
-    let about = [(POLICY, args.policy.as_str()), (INSTANCE, &jobs)];
-    let store = Store::open(&args.journal, &about).map_err(Failure::input)?;
+    let mut store = Store::open(&args.journal, &[(INSTANCE, &jobs)]).map_err(Failure::input)?;
+    let begun = store.begun_with(POLICY, &args.policy).map_err(Failure::input)?;
+    let (engine, world) = begin(instance, &begun, false).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);
     let workloads = instance.physics.names().map(Into::into).collect();
-    let begin = Beginning { engine, workloads, at: instance.start };
+    let policies = site::policies();
+    let begin = Beginning { engine, workloads, at: instance.start, policies };
     let controller = Controller::reenact(begin, store, cluster);
-    controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)
+    let mut controller =
+        controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)?;
+    let now = controller.now();
+    go_on_with(&mut controller, now, &begun, &args.policy)?;
+    Ok(controller)
 }
 
 /// What a journal of an instance says it is about.

@@ -108,12 +108,17 @@ impl Lab {
 
     /// Starts the controller; it writes to `controller.log`.
     pub fn control(&mut self, site: &Path) {
+        self.control_by(site, "wattline");
+    }
+
+    /// The same with another policy.
+    pub fn control_by(&mut self, site: &Path, policy: &str) {
         let open = || {
             let path = self.folder.join("controller.log");
             fs::OpenOptions::new().create(true).append(true).open(path).unwrap()
         };
         let child = Command::new(env!("CARGO_BIN_EXE_wattline"))
-            .args(["serve", "--policy", "wattline", "--json", "--site"])
+            .args(["serve", "--policy", policy, "--json", "--site"])
             .arg(site)
             .arg("--journal")
             .arg(self.folder.join("journal"))

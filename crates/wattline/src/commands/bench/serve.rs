@@ -94,7 +94,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open(&files.journal, &[]).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);
     let workloads = instance.physics.names().map(Into::into).collect();
-    let beginning = Beginning { engine, workloads, at: instance.start };
+    let beginning =
+        Beginning { engine, workloads, at: instance.start, policies: crate::site::policies() };
     let mut controller = Controller::reenact(beginning, store, cluster)
         .map_err(|error| Failure::Failed(error.into()))?;
     let (filled, first) = fill(&mut controller, &instance, args.queued)?;
