@@ -20,6 +20,8 @@ pub(crate) fn begin() -> Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        // Nobody can be told if standard error is closed, and nothing must end because of it.
+        .log_internal_errors(false)
         .with_ansi(false)
         .with_target(false);
     // The journal has the time already.

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ALICE: Caller<'_> = Caller::Token("alice-token");
 const BOB: Caller<'_> = Caller::Token("bob-token");
@@ -71,9 +71,20 @@ fn a_queue_of_thousands_is_foreseen_beside_the_loop() {
     let explained = get(&format!("/v1/jobs/{}/explain", jobs - 1));
     assert!(!explained["options"].as_array().unwrap().is_empty(), "{explained}");
     assert!(explained["outlook"].as_str().unwrap().contains("run forward"), "{explained}");
-    // The loop has not waited for any of it: turns stay short.
-    let status = get("/v1/status");
-    assert!(status["turn_p99_ms"].as_f64().unwrap() < 2000.0, "{status}");
+    // The loop does not wait for any of it: what somebody wants is heard at once, again and again.
+    let last = jobs - 1;
+    for turn in 0..10 {
+        let (order, state) =
+            if turn % 2 == 0 { ("hold", "on_hold") } else { ("release", "waiting") };
+        let begin = Instant::now();
+        let reply = running.ask(Caller::Unix, "POST", &format!("/v1/jobs/{last}/{order}"), None);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        until("it was heard", || {
+            (get(&format!("/v1/jobs/{last}"))["state"] == state).then_some(())
+        });
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(2), "{order}: {took:?}");
+    }
     let table = wattline(&["queue", "--limit", "3", "--socket", &running.socket()]);
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("run forward"), "{table}");
@@ -109,9 +120,14 @@ fn metrics_have_the_names_and_labels_that_are_promised_and_move() {
         let all: BTreeSet<String> = ["energy", "power", "time"].map(str::to_owned).into();
         errors == all
     };
+    let energy = |m: &Metrics| -> f64 {
+        m.all("wattline_energy_joules_total").iter().map(|sample| sample.value).sum()
+    };
     let later = until("jobs have run", || {
         let later = metrics(&running);
-        (done(&later) >= Some(4.0) && all_there(&later)).then_some(later)
+        let missed = later.one("wattline_deadlines_missed_total", &[]);
+        let moved = energy(&later) > energy(&first) && missed >= Some(4.0);
+        (moved && done(&later) >= Some(4.0) && all_there(&later)).then_some(later)
     });
     // Kinds as promised, and no others.
     for (name, kind) in [
@@ -169,11 +185,10 @@ fn metrics_have_the_names_and_labels_that_are_promised_and_move() {
     for node in &nodes {
         let energy =
             |m: &Metrics| m.one("wattline_energy_joules_total", &[("node", node)]).unwrap();
-        assert!(energy(&later) > energy(&first), "{node}");
+        assert!(energy(&later) >= energy(&first), "{node}");
     }
     let sent = later.one("wattline_actions_total", &[("kind", "start"), ("outcome", "sent")]);
     assert!(sent >= done(&later));
-    assert!(later.one("wattline_deadlines_missed_total", &[]) >= Some(4.0));
     assert!(
         later.one("wattline_plan_duration_seconds_count", &[])
             > first.one("wattline_plan_duration_seconds_count", &[])
@@ -337,8 +352,12 @@ fn a_report_adds_up_and_shows_a_user_only_his_own() {
     let running = Running::start(folder.path(), &["--speed", "600"]);
     let again: Value =
         serde_json::from_str(&command(&running, &["--json", "--since", "30 d"])).unwrap();
-    for name in ["submitted", "finished", "cancelled", "late", "tardiness_eur", "energy_kwh"] {
-        assert_eq!(again["totals"][name], report["totals"][name], "{name}");
+    // The scenario has a job of its own that may have ended meanwhile.
+    let of = |report: &Value, name: &str| {
+        rows(report, "by_user").into_iter().find(|row| row["name"] == name).unwrap()
+    };
+    for name in ["alice", "bob"] {
+        assert_eq!(of(&again, name), of(&report, name));
     }
     assert!(again["power"]["measured_s"].as_f64() >= report["power"]["measured_s"].as_f64());
 }
@@ -374,7 +393,7 @@ fn the_log_says_what_happens_and_nothing_in_it_moves_a_cursor() {
         assert_eq!(line["schema"], "wattline.serve/1");
     }
     let (_, _, log) = run("debug");
-    assert!(log.contains("sent") && log.contains("started:"), "{log}");
+    assert!(log.contains("sent") && log.contains("finished: "), "{log}");
     assert!(!log.contains('\u{1b}'), "{log}");
     let (_, _, log) = run("error");
     assert_eq!(log, "");

@@ -1,5 +1,7 @@
 //! A controller on real sockets, and a client that is not ours.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
