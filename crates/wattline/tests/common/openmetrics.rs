@@ -84,7 +84,9 @@ pub(crate) fn parse(text: &str) -> Result<Metrics, String> {
         if !fits {
             return wrong("a name that does not fit its type");
         }
-        if matches!(kind.as_str(), "counter" | "histogram") && !(sample.value >= 0.0) {
+        if matches!(kind.as_str(), "counter" | "histogram")
+            && (sample.value < 0.0 || sample.value.is_nan())
+        {
             return wrong("a count below zero");
         }
         if !seen.insert(format!("{} {:?}", sample.name, sample.labels)) {
