@@ -85,7 +85,7 @@ pub(crate) fn parse(text: &str) -> Result<Metrics, String> {
             return wrong("a name that does not fit its type");
         }
         if matches!(kind.as_str(), "counter" | "histogram")
-            && (sample.value.is_nan() || sample.value < 0.0)
+            && (sample.value < 0.0 || sample.value.is_nan())
         {
             return wrong("a count below zero");
         }
