@@ -3,6 +3,7 @@
 use super::market::{Level, Market};
 use super::model::{Draft, Item, Problem, Slot};
 use super::nodes::Nodes;
+use super::waiting::{Behind, Company};
 use super::ways::Way;
 
 /// After so many jobs that do not fit, nobody else is tried.
@@ -44,6 +45,7 @@ struct Offer {
 pub(super) struct Filler<'p, 'v, 'a> {
     pub(super) problem: &'p Problem<'v, 'a>,
     pub(super) market: &'p Market,
+    pub(super) company: Company,
 }
 
 impl Filler<'_, '_, '_> {
@@ -87,6 +89,7 @@ impl Filler<'_, '_, '_> {
                 gain += self.gain(at, &costs);
             }
         }
+        let mut behind = Behind::new(problem, &draft);
         let mut chosen = Vec::new();
         let mut tried = 0;
         for at in self.order(level) {
@@ -97,14 +100,21 @@ impl Filler<'_, '_, '_> {
             if draft[at].is_some() {
                 continue;
             }
-            let best = self.best(at, &nodes, level).filter(|offer| self.pays(at, offer));
-            let Some(offer) = best else {
+            behind.pass(problem, &problem.items[at]);
+            let found = self.best(at, &nodes, level).and_then(|offer| {
+                if self.pays(at, &offer) {
+                    let gain = self.gain(at, &offer.costs);
+                    return Some((offer.slot, gain));
+                }
+                self.in_vain(at, &nodes, level, &behind)
+            });
+            let Some((slot, gains)) = found else {
                 tried += 1;
                 continue;
             };
-            nodes.take(&problem.classes, &offer.slot.spot, problem.way(offer.slot.way).limit);
-            gain += self.gain(at, &offer.costs);
-            chosen.push((at, offer.slot));
+            nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+            gain += gains;
+            chosen.push((at, slot));
         }
         self.place(&mut draft, chosen);
         gain -= PROMISE * problem.broken_promises(&draft) as f64;
@@ -174,6 +184,44 @@ impl Filler<'_, '_, '_> {
             let work = problem.way(offer.slot.way).rate * self.market.unit[at];
             problem.prices.watt(0.0, 1.0) * offer.watts <= work
         }
+    }
+
+    /// Where a job starts that does not seem worth its watts, but would save nothing by waiting
+    /// either, and what it gains each second against a later start.
+    fn in_vain(
+        &self,
+        at: usize,
+        nodes: &Nodes,
+        level: Level,
+        behind: &Behind,
+    ) -> Option<(Slot, f64)> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let level = if item.commits { Level { gpus: 1.0, ..level } } else { level };
+        let mut best: Option<(Slot, Costs)> = None;
+        let mut later = f64::INFINITY;
+        for (index, way) in problem.ways_of(at) {
+            let usual = problem.usual_watts(way);
+            let (watts, wake) = match problem.place(nodes, way) {
+                Some((spot, watts, wake)) => {
+                    let watts = problem.shared_watts(nodes, way, (&spot, watts), behind);
+                    let costs = self.costs(item, way, (watts, wake), false, level);
+                    if best.as_ref().is_none_or(|(_, best)| costs.price < best.price) {
+                        best = Some((Slot { way: index, spot }, costs));
+                    }
+                    (watts, wake)
+                }
+                // There may be room later.
+                None if item.commits => (usual, 0.0),
+                None => continue,
+            };
+            let then = problem.costs_later(self.market, &self.company, (item, way), (watts, wake));
+            later = later.min(then);
+        }
+        let (slot, costs) = best?;
+        let now = if item.commits { costs.price / COMMIT } else { costs.own };
+        let gain = (self.market.later[at].max(later) - costs.own) / costs.time.max(BRIEF);
+        (now <= later * (1.0 + 1e-9)).then_some((slot, gain))
     }
 
     /// Jobs get their GPUs: who keeps its way keeps its GPUs, the others come after them.

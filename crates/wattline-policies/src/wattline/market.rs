@@ -134,6 +134,17 @@ impl Market {
             + if last.capacity.is_finite() { level.watts * watts * of(last) } else { 0.0 }
     }
 
+    /// What they cost for so long from a later start on.
+    pub(super) fn taken_then(&self, way: &Way, watts: f64, start: f64, time: f64) -> f64 {
+        let until = |time| self.taken(way, watts, time, Level { gpus: 1.0, watts: 1.0 });
+        until(start + time) - until(start)
+    }
+
+    /// When a later start may be.
+    pub(super) fn later_starts(&self) -> impl Iterator<Item = f64> {
+        self.times[1..STRETCHES].iter().copied()
+    }
+
     /// How much of what is scarce now a way takes.
     pub(super) fn scarce(&self, problem: &Problem<'_, '_>, way: &Way) -> f64 {
         way.gpus() * self.scarce.gpu + problem.committed_watts(way) * self.scarce.watt

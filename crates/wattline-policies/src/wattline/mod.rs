@@ -25,6 +25,7 @@ mod settle;
 mod share;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod ways;
 
 use model::Problem;

@@ -7,6 +7,7 @@ use super::complete;
 use super::fill::{Filled, Filler};
 use super::market::{Level, Market};
 use super::model::{Draft, Problem};
+use super::waiting::Company;
 
 /// How much to search.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ const WORK_PER_JOB: u64 = 10;
 /// The best plan found.
 pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Draft {
     let market = Market::new(problem, effort.work);
-    let filler = Filler { problem, market: &market };
+    let filler = Filler { problem, market: &market, company: Company::new(problem) };
     if problem.shares {
         let draft = filler.share();
         if problem.broken_promises(&draft) == 0 {

@@ -2,6 +2,7 @@
 
 use super::model::{Draft, Problem};
 use super::nodes::Nodes;
+use super::ways::Way;
 use crate::placing::{NodeTargets, lowest, pays_after};
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
@@ -12,6 +13,9 @@ use wattline_core::units::{Seconds, Watts};
 /// An idle node stays up for so long at the least, and at the most.
 const BRIEFLY: Seconds = Seconds::new(60.0);
 const LONG: Seconds = Seconds::new(3600.0);
+/// A job that waits by choice is looked at again after this part of a mean run time, at most a
+/// minute.
+const OFTEN: f64 = 0.1;
 
 /// The plan that carries the draft out.
 pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
@@ -115,16 +119,25 @@ pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
 }
 
 /// A job that waits although it could start, for company or for a cheaper hour, must not depend on
-/// something happening. The longer it has waited, the less often it is looked at.
+/// something happening. The longer it has waited, the less often it is looked at; but when it
+/// begins to be late it is.
 fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mut Plan) {
     let view = problem.view;
-    let could_start = |at: usize| {
-        draft[at].is_none()
-            && problem.ways_of(at).any(|(_, way)| problem.place(nodes, way).is_some())
+    let could_start = |at: &usize| {
+        draft[*at].is_none()
+            && problem.ways_of(*at).any(|(_, way)| problem.place(nodes, way).is_some())
     };
-    let ages = problem.items.iter().enumerate().filter(|(at, _)| could_start(*at));
-    let soon = ages.map(|(_, item)| item.age).reduce(f64::min).map(|age| {
-        let soon = view.now + Seconds::new((0.1 * age).max(60.0));
+    // Where jobs take seconds, a minute is long.
+    let least = (OFTEN * problem.mean_time).clamp(1.0, BRIEFLY.get());
+    let wait = |at: usize| {
+        let item = &problem.items[at];
+        let on_time = |way: &Way| item.due - (item.work / way.rate + item.load) * way.later;
+        let slack = problem.ways_of(at).map(|(_, way)| on_time(way)).filter(|slack| *slack > 0.0);
+        slack.fold(0.1 * item.age, f64::min).max(least)
+    };
+    let waiting = (0..problem.items.len()).filter(could_start);
+    let soon = waiting.map(wait).reduce(f64::min).map(|wait| {
+        let soon = view.now + Seconds::new(wait);
         view.prices.next_change(view.now).map_or(soon, |change| change.min(soon))
     });
     // Whoever is next in line is served at the next plan, also if nothing happens until then.

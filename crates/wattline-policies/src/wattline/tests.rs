@@ -1,5 +1,7 @@
 //! Two kinds of GPUs with jobs for them: what the market says of these.
 
+mod late;
+
 use super::market::{Level, Market};
 use super::model::Problem;
 use super::objective::{Goal, Objective};
