@@ -188,6 +188,8 @@ pub struct Picture {
     pub running: usize,
     /// What the engine has done.
     pub stats: EngineStats,
+    /// How long the cluster takes to start a job, to start one again, and to stop one.
+    pub delays: [Seconds; 3],
     /// How long turns took.
     pub turns: Arc<Turns>,
     /// What was done.
@@ -324,6 +326,10 @@ impl Painter {
             drawn: meters.drawn(),
             energy: meters.energy(),
             over_budget: self.over_budget,
+            delays: {
+                let delays = engine.state().delays();
+                [delays.start(false), delays.start(true), delays.stop()]
+            },
             running: state.held_jobs(),
             stats: engine.stats(),
             turns: frame.turns,
