@@ -6,9 +6,10 @@
 //! restarts) without a second model of any of it.
 //!
 //! **What is left out.** Jobs that are yet to come, things that fail, nodes that are lost (one that
-//! is down stays down), and measurements: what would be learned on the way. Starts and limits take
-//! no time; boots, shutdowns and saves take as long as the machines and the predictor say, counted
-//! from when they were handed out.
+//! is down stays down), and measurements: what would be learned on the way. Limits take no
+//! time; boots, shutdowns and saves take as long as the machines and the predictor say, starts and
+//! what follows a save as long as they [usually](crate::state::Delays) do, counted from when they
+//! were handed out.
 //!
 //! **What a job is billed.** The energy of its GPUs while it holds them, loading and saving
 //! included, with cooling, at the price of the moment; where a site knows only the power of whole
@@ -134,6 +135,7 @@ const PATIENCE: u32 = 2000;
 
 #[derive(Clone, Copy, Debug)]
 enum Happening {
+    Starts { job: JobId, action: ActionId },
     Ends(JobId),
     Saved { job: JobId, run: ActionId, done: Work },
     Up(NodeId),
@@ -208,7 +210,7 @@ impl<'p> Roll<'p> {
         let under_way: Vec<_> = self.engine.under_way().collect();
         for (action, out) in under_way {
             match out.about {
-                InFlight::Start(job) => self.started(job, action),
+                InFlight::Start(job) => self.start(job, action, out.at),
                 InFlight::Limit(job) => self.limited(job, action),
                 InFlight::Stop(job) => {
                     if let Some(run) = self.engine.state().job(job).run {
@@ -306,6 +308,7 @@ impl<'p> Roll<'p> {
                     self.leave(job, Event::Finished(job));
                 }
                 Happening::Ends(_) => {}
+                Happening::Starts { job, action } => self.started(job, action),
                 Happening::Saved { job, run, done } => {
                     self.leave(job, Event::Stopped { job, run, done });
                 }
@@ -318,7 +321,7 @@ impl<'p> Roll<'p> {
     fn act(&mut self) {
         while let Some(Action { id, kind, .. }) = self.engine.poll_action() {
             match kind {
-                ActionKind::Start { job, .. } => self.started(job, id),
+                ActionKind::Start { job, .. } => self.start(job, id, self.now),
                 ActionKind::Stop { job, run } => {
                     if self.engine.state().job(job).run == Some(run) {
                         self.save(job, run, self.now);
@@ -334,6 +337,17 @@ impl<'p> Roll<'p> {
                     self.foresee(self.now + time, Happening::Asleep(node));
                 }
             }
+        }
+    }
+
+    /// Told to start at `told`, the job runs after the usual while.
+    fn start(&mut self, job: JobId, action: ActionId, told: Timestamp) {
+        let state = self.engine.state();
+        let delay = state.delays().start(state.job(job).first_start.is_some());
+        if delay > Seconds::ZERO {
+            self.foresee(told + delay, Happening::Starts { job, action });
+        } else {
+            self.started(job, action);
         }
     }
 
@@ -376,6 +390,7 @@ impl<'p> Roll<'p> {
         let job = self.engine.state().job(id);
         let done = job.done(told);
         let save = self.engine.predictor().restart(&job.job).save;
+        let save = save + self.engine.state().delays().stop();
         if save > Seconds::ZERO {
             self.foresee(told + save, Happening::Saved { job: id, run, done });
         } else {

@@ -65,7 +65,7 @@ fn lab(price: f64, budget: bool, draws: &[Draw]) -> Instance {
              min_limit = \"200 W\"\ndefault_limit = \"400 W\"\nmax_limit = \"400 W\"\n\
              limit_step = \"50 W\"\n[[nodes]]\ncount = 4\ngpu = \"lab\"\ngpus = 4\n\
              base = \"300 W\"\nsleep = \"10 W\"\nboot = \"550 W\"\nboot_time = \"{BOOT} s\"\n\
-             shutdown_time = \"10 s\"\n{budget}[prices]\nenergy = \"{price} EUR/kWh\"\npue = 1.0\n"
+             shutdown_time = \"10 s\"\n[jobs]\ncount = 1\n{budget}[prices]\nenergy = \"{price} EUR/kWh\"\npue = 1.0\n"
         ),
         "lab",
     );

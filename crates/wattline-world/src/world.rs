@@ -53,6 +53,10 @@ pub struct WorldConfig {
     pub checkpoint_every: Option<Seconds>,
     /// Report measurements at the end of each run, and this often during it.
     pub measure_every: Option<Seconds>,
+    /// From the order to start a job until it runs. Its GPUs are idle until then.
+    pub start_delay: Seconds,
+    /// From when a job has saved, or is done, until its GPUs are free. They draw what they did.
+    pub stop_delay: Seconds,
     /// Keep a log of what ran where.
     pub keep_log: bool,
 }
@@ -84,7 +88,9 @@ pub enum LogEntry {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Happening {
+    Starts(JobId, u32),
     Finishes(JobId, u32),
+    Leaves(JobId, u32),
     Saved(JobId, u32),
     Measured(JobId, u32),
     Booted(NodeId, u32),
@@ -251,6 +257,7 @@ impl World {
         self.jobs.push(WorldJob {
             job,
             done: Work::ZERO,
+            told: None,
             run: None,
             epoch: 0,
             starts: 0,
@@ -299,11 +306,28 @@ impl World {
             }
         }
         match &action.kind {
-            ActionKind::Start { job, placement } => self.start(now, *job, placement, action.id),
+            ActionKind::Start { job, placement } => {
+                self.told_to_start(now, *job, placement, action.id);
+            }
             ActionKind::Stop { job, run } => self.stop(now, *job, *run),
             ActionKind::Limit { job, limit } => self.limit(now, *job, *limit, action.id),
             ActionKind::Wake { node } => self.wake(now, *node, action.id),
             ActionKind::Sleep { node } => self.sleep(now, *node, action.id),
+        }
+    }
+
+    /// It takes a while until a job runs.
+    fn told_to_start(&mut self, now: Timestamp, id: JobId, placement: &Placement, by: ActionId) {
+        let delay = self.config.start_delay;
+        let job = &mut self.jobs[id.index()];
+        if delay == Seconds::ZERO {
+            self.start(now, id, placement, by);
+        } else if job.run.is_some() || job.told.is_some() {
+            self.events.push_back(Event::Failed { action: by });
+        } else {
+            job.told = Some(Box::new((by, placement.clone())));
+            job.epoch += 1;
+            self.to_come.push(now + delay, Happening::Starts(id, self.epoch(id)));
         }
     }
 
@@ -380,13 +404,14 @@ impl World {
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
         // A job that ended in the meantime has been reported as ended.
-        let Some(run) = job.run.as_mut().filter(|run| run.action == meant) else { return };
+        let meant = |run: &&mut Box<Run>| run.action == meant && !run.saving;
+        let Some(run) = job.run.as_mut().filter(meant) else { return };
         run.done = run.done_at(now, all);
         run.since = now;
         run.rate = WorkRate(0.0);
         run.saving = true;
         job.epoch += 1;
-        let save = job.job.restart.save;
+        let save = job.job.restart.save + self.config.stop_delay;
         if save > Seconds::ZERO {
             let epoch = job.epoch;
             self.to_come.push(now + save, Happening::Saved(id, epoch));
@@ -476,12 +501,21 @@ impl World {
     fn happen(&mut self, now: Timestamp, happening: Happening) {
         self.happened += 1;
         match happening {
+            Happening::Starts(id, epoch) if epoch == self.epoch(id) => {
+                if let Some(told) = self.jobs[id.index()].told.take() {
+                    let (action, placement) = *told;
+                    self.start(now, id, &placement, action);
+                }
+            }
             Happening::Finishes(id, epoch) if epoch == self.epoch(id) => {
                 self.jobs[id.index()].done = self.jobs[id.index()].job.work;
                 if let Some(run) = &mut self.jobs[id.index()].run {
                     run.done = run.done_at(now, Work(f64::MAX));
                     run.since = now;
                 }
+                self.finish(now, id);
+            }
+            Happening::Leaves(id, epoch) if epoch == self.epoch(id) => {
                 self.leave(now, id);
                 self.events.push_back(Event::Finished(id));
             }
@@ -505,6 +539,24 @@ impl World {
                 self.foresee_failure(now, id);
             }
             _ => {}
+        }
+    }
+
+    /// The job is done; it takes a while until its GPUs are free.
+    fn finish(&mut self, now: Timestamp, id: JobId) {
+        let delay = self.config.stop_delay;
+        if delay > Seconds::ZERO {
+            self.measure(now, id);
+            let job = &mut self.jobs[id.index()];
+            job.epoch += 1;
+            if let Some(run) = &mut job.run {
+                run.rate = WorkRate(0.0);
+                run.saving = true;
+            }
+            self.to_come.push(now + delay, Happening::Leaves(id, self.epoch(id)));
+        } else {
+            self.leave(now, id);
+            self.events.push_back(Event::Finished(id));
         }
     }
 
@@ -598,6 +650,12 @@ impl World {
             let all = self.jobs[job.index()].job.work;
             let state = &mut self.jobs[job.index()];
             let Some(run) = &mut state.run else { continue };
+            if state.done >= all {
+                // All was done; nothing is lost.
+                self.leave(now, job);
+                self.events.push_back(Event::Finished(job));
+                continue;
+            }
             run.save_by_itself(now, all, self.config.checkpoint_every);
             state.done = run.safe;
             let (run, done) = (run.action, run.safe);

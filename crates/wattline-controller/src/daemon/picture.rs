@@ -196,6 +196,8 @@ pub struct Picture {
     pub running: usize,
     /// What the engine has done.
     pub stats: EngineStats,
+    /// How long the cluster takes to start a job, to start one again, and to stop one.
+    pub delays: [Seconds; 3],
     /// How long turns took.
     pub turns: Arc<Turns>,
     /// What was done.
@@ -352,6 +354,10 @@ impl Painter {
             drawn: meters.drawn(),
             gauges: self.gauges.look(state.cluster(), meters, now),
             over_budget: self.over_budget,
+            delays: {
+                let delays = engine.state().delays();
+                [delays.start(false), delays.start(true), delays.stop()]
+            },
             running: state.held_jobs(),
             stats: engine.stats(),
             turns: frame.turns,

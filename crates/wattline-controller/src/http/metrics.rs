@@ -71,6 +71,7 @@ impl Collector for Figures {
         gauge("wattline_jobs_running", "Jobs that hold GPUs", Some(picture.running as f64))?;
         self.limits(&mut encoder)?;
         self.energy(&mut encoder)?;
+        self.delays(&mut encoder)?;
         self.counters(&mut encoder)?;
         self.plans(&mut encoder)?;
         self.errors(&mut encoder)?;
@@ -121,6 +122,18 @@ impl Figures {
                 let one = family.encode_family(&labels)?;
                 ConstCounter::new(energy.get()).encode(one)?;
             }
+        }
+        Ok(())
+    }
+
+    fn delays(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "wattline_delay_seconds";
+        let help = "What the cluster usually takes to do what it is told, saving and loading apart";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (what, delay) in ["start", "restart", "stop"].iter().zip(self.0.delays) {
+            let labels = [("action", *what)];
+            let one = family.encode_family(&labels)?;
+            ConstGauge::new(delay.get()).encode(one)?;
         }
         Ok(())
     }

@@ -229,13 +229,17 @@ impl Engine<'_> {
         if self.state.job(id).phase != Phase::Starting(action) {
             return;
         }
-        self.conclude(action, Outcome::Done);
+        let told = self.conclude(action, Outcome::Done);
         let job = self.state.job(id);
         let Some(held) = job.held.clone() else { return };
         let rate =
             self.predictor.predict(&job.job, &held.configuration).map_or(WorkRate(0.0), |p| p.rate);
         let load = job.load_time(&*self.predictor);
         let first = job.first_start.is_none();
+        if let Some(told) = told {
+            self.state.delays_mut().started(!first, now.since(told.at));
+        }
+        let job = self.state.job(id);
         let moldable = job.job.elasticity == Elasticity::Moldable;
         if first {
             if moldable && self.state.menu(job.menu).len() > 1 {
@@ -279,9 +283,14 @@ impl Engine<'_> {
         if self.state.job(id).run != Some(run) {
             return;
         }
+        let mut told = None;
         let asked = matches!(phase, Phase::Stopping(_));
         if let Phase::Starting(action) | Phase::Stopping(action) = phase {
-            self.conclude(action, if asked { Outcome::Done } else { Outcome::Overtaken });
+            told = self.conclude(action, if asked { Outcome::Done } else { Outcome::Overtaken });
+        }
+        if let Some(told) = told.filter(|_| asked) {
+            let save = self.predictor.restart(&self.state.job(id).job).save;
+            self.state.delays_mut().stopped(now.since(told.at) - save);
         }
         self.leave(now, id, done);
         let cancelled = self.state.job(id).cancelled;

@@ -563,10 +563,10 @@ impl<'p> Engine<'p> {
     }
 
     /// An action is over.
-    fn conclude(&mut self, action: ActionId, outcome: Outcome) {
-        if let Some(HandedOut { about, .. }) = self.in_flight.remove(&action) {
-            self.stats.outcomes.came(about, outcome);
-        }
+    fn conclude(&mut self, action: ActionId, outcome: Outcome) -> Option<HandedOut> {
+        let told = self.in_flight.remove(&action)?;
+        self.stats.outcomes.came(told.about, outcome);
+        Some(told)
     }
 
     fn emit(&mut self, now: Timestamp, about: InFlight, kind: ActionKind) -> ActionId {

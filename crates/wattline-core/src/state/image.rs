@@ -1,6 +1,6 @@
 //! The exact image of a state.
 
-use super::{JobState, NodeState, Phase, Residents, State};
+use super::{Delays, JobState, NodeState, Phase, Residents, State};
 use crate::cluster::{Cluster, Menu};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::image::{ImageError, require};
@@ -24,6 +24,7 @@ pub struct StateImage {
     held_committed: Watts,
     touched_jobs: Vec<JobId>,
     touched_nodes: Vec<NodeId>,
+    delays: Delays,
 }
 
 impl State {
@@ -43,6 +44,7 @@ impl State {
             held_committed,
             touched_jobs,
             touched_nodes,
+            delays,
         } = self;
         StateImage {
             jobs: jobs.clone(),
@@ -54,6 +56,7 @@ impl State {
             held_committed: *held_committed,
             touched_jobs: touched_jobs.clone(),
             touched_nodes: touched_nodes.clone(),
+            delays: delays.clone(),
         }
     }
 
@@ -75,6 +78,7 @@ impl State {
             held_committed,
             touched_jobs,
             touched_nodes,
+            delays,
         } = image;
         Ok(Self {
             cluster,
@@ -88,6 +92,7 @@ impl State {
             held_committed,
             touched_jobs,
             touched_nodes,
+            delays,
         })
     }
 }

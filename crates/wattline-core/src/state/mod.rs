@@ -7,11 +7,13 @@
 //! Changes are recorded as touched ids. A reader looks the thing itself up, so that being told
 //! twice, or late, does no harm.
 
+mod delays;
 mod image;
 mod job;
 mod node;
 mod restore;
 
+pub use delays::Delays;
 pub use image::StateImage;
 pub use job::{JobState, Phase, Progress};
 pub use node::{NodeState, Resident, Residents, Target};
@@ -43,6 +45,7 @@ pub struct State {
     held_committed: Watts,
     touched_jobs: Vec<JobId>,
     touched_nodes: Vec<NodeId>,
+    delays: Delays,
 }
 
 impl State {
@@ -62,6 +65,7 @@ impl State {
             held_committed: Watts::ZERO,
             touched_jobs: Vec::new(),
             touched_nodes: Vec::new(),
+            delays: Delays::default(),
         };
         for id in state.cluster.node_ids() {
             state.settle(id);
@@ -79,6 +83,14 @@ impl State {
     #[must_use]
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
+    }
+    /// How long the cluster takes to do what it is told.
+    #[must_use]
+    pub fn delays(&self) -> &Delays {
+        &self.delays
+    }
+    pub(crate) fn delays_mut(&mut self) -> &mut Delays {
+        &mut self.delays
     }
     /// One job.
     #[must_use]

@@ -78,7 +78,7 @@ fn add(
         due: due + age + at,
         work: job.job.work.0,
         restart: 0.0,
-        load: 0.0,
+        load: view.state.delays().start(false).get(),
         ways: first..last,
         runs: false,
         pinned: false,

@@ -35,9 +35,10 @@ pub(super) struct Item {
     pub(super) due: f64,
     /// Work left.
     pub(super) work: f64,
-    /// Lost when it leaves the GPUs it has: saving and loading.
+    /// Lost when it leaves the GPUs it has: saving and loading, and what the cluster takes to stop
+    /// and start it.
     pub(super) restart: f64,
-    /// Lost whenever it starts anew: loading, for a job that has run before.
+    /// Lost when it starts: what the cluster takes for that, and loading, if it has run before.
     pub(super) load: f64,
     /// Into the problem's ways.
     pub(super) ways: Range<u32>,
@@ -271,14 +272,18 @@ impl<'v, 'a> Problem<'v, 'a> {
                 }
                 _ => false,
             };
-            let load = job.load_time(view.predictor).get();
+            let ran = job.first_start.is_some();
+            let delays = view.state.delays();
+            let (start, stop) = (delays.start(ran).get(), delays.stop().get());
+            let again = delays.start(true).get();
+            let load = job.load_time(view.predictor).get() + start;
             let age = view.now.since(job.job.submit).get();
             self.items.push(Item {
                 id,
                 weight,
                 due,
                 work: job.remaining(view.now).0,
-                restart: restart.save.get() + restart.load.get(),
+                restart: restart.save.get() + stop + again + restart.load.get(),
                 load: if matches!(job.phase, Phase::Starting(_)) { 0.0 } else { load },
                 ways: first..last,
                 runs,

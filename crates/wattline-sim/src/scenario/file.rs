@@ -375,6 +375,10 @@ pub struct WorldSection {
     /// and nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measure_every: Option<Seconds>,
+    /// From the order to start a job until it runs.
+    pub start_delay: Seconds,
+    /// From when a job has saved, or is done, until its GPUs are free.
+    pub stop_delay: Seconds,
 }
 
 impl Default for WorldSection {
@@ -388,6 +392,8 @@ impl Default for WorldSection {
             action_failures: 0.0,
             checkpoint_every: None,
             measure_every: None,
+            start_delay: Seconds::ZERO,
+            stop_delay: Seconds::ZERO,
         }
     }
 }
@@ -564,6 +570,11 @@ impl Scenario {
         within("world.straggler_share", world.straggler_share, 0.0, 1.0, SHARE)?;
         within("world.straggler_slowdown", world.straggler_slowdown, 1.0, 1e3, FACTOR)?;
         within("world.action_failures", world.action_failures, 0.0, 0.9, "a number from 0 to 0.9")?;
+        for (field, delay) in
+            [("world.start_delay", world.start_delay), ("world.stop_delay", world.stop_delay)]
+        {
+            within(field, delay.get(), 0.0, 3600.0, "0 s to 1 h")?;
+        }
         for (field, every) in [
             ("world.measure_every", world.measure_every),
             ("world.checkpoint_every", world.checkpoint_every),

@@ -327,6 +327,8 @@ impl Scenario {
             action_failures: w.action_failures,
             checkpoint_every: w.checkpoint_every,
             measure_every: w.measure_every,
+            start_delay: w.start_delay,
+            stop_delay: w.stop_delay,
             keep_log: false,
         }
     }

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wattline_core::engine::Event;
-use wattline_core::ids::{JobId, NodeId};
+use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::image::{ImageError, require};
 use wattline_core::job::{Job, Work};
-use wattline_core::placement::mask_of;
+use wattline_core::placement::{Placement, mask_of};
 use wattline_core::prices::Bill;
 use wattline_core::units::Joules;
 
@@ -38,6 +38,7 @@ pub struct WorldImage {
 #[serde(deny_unknown_fields)]
 struct JobImage {
     done: Work,
+    told: Option<Box<(ActionId, Placement)>>,
     run: Option<Box<Run>>,
     epoch: u32,
     starts: u32,
@@ -108,9 +109,10 @@ impl World {
 
 impl JobImage {
     fn of(job: &WorldJob) -> Self {
-        let WorldJob { job: _, done, run, epoch, starts, energy, bill } = job;
+        let WorldJob { job: _, done, told, run, epoch, starts, energy, bill } = job;
         Self {
             done: *done,
+            told: told.clone(),
             run: run.clone(),
             epoch: *epoch,
             starts: *starts,
@@ -120,8 +122,8 @@ impl JobImage {
     }
 
     fn with(self, job: Arc<Job>) -> WorldJob {
-        let Self { done, run, epoch, starts, energy, bill } = self;
-        WorldJob { job, done, run, epoch, starts, energy, bill }
+        let Self { done, told, run, epoch, starts, energy, bill } = self;
+        WorldJob { job, done, told, run, epoch, starts, energy, bill }
     }
 }
 
@@ -147,19 +149,24 @@ impl WorldImage {
         let mut fits = fits.map(|(state, node)| state.busy <= node.gpus.into() && resident(state));
         require(fits.all(|fits| fits), "jobs that a node cannot have")?;
         let known = self.to_come.iter().all(|happening| match happening {
-            Happening::Finishes(id, _) | Happening::Saved(id, _) | Happening::Measured(id, _) => {
-                job(*id)
-            }
+            Happening::Starts(id, _)
+            | Happening::Finishes(id, _)
+            | Happening::Leaves(id, _)
+            | Happening::Saved(id, _)
+            | Happening::Measured(id, _) => job(*id),
             Happening::Booted(id, _)
             | Happening::Asleep(id, _)
             | Happening::Fails(id)
             | Happening::Repaired(id) => node(*id),
         });
         require(known, "something unknown is to come")?;
-        let mut runs = self.jobs.iter().filter_map(|job| job.run.as_ref());
-        let there = runs.all(|run| {
-            run.placement.configuration.gpu_type.index() < cluster.gpu_types().len()
-                && run.placement.allocation.shares().all(|share| {
+        let placements = self.jobs.iter().flat_map(|job| {
+            let told = job.told.as_ref().map(|told| &told.1);
+            told.into_iter().chain(job.run.as_ref().map(|run| &run.placement))
+        });
+        let there = { placements }.all(|placement| {
+            placement.configuration.gpu_type.index() < cluster.gpu_types().len()
+                && placement.allocation.shares().all(|share| {
                     let node = nodes.get(share.node.index());
                     node.is_some_and(|node| share.mask & !mask_of(node.gpus) == 0)
                 })

@@ -14,6 +14,8 @@ pub(super) struct WorldJob {
     pub(super) job: Arc<Job>,
     /// Safe in a checkpoint.
     pub(super) done: Work,
+    /// The order to start that it has not followed yet, and where.
+    pub(super) told: Option<Box<(ActionId, Placement)>>,
     pub(super) run: Option<Box<Run>>,
     /// Things to come that were foreseen in an earlier epoch no longer happen.
     pub(super) epoch: u32,

@@ -147,6 +147,15 @@ impl Lab {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
+    /// How long SLURM takes, as the controller has seen it.
+    pub fn delays(&self) -> String {
+        let socket = self.socket().display().to_string();
+        let output = self.run("curl", &["-s", "--unix-socket", &socket, "http://lab/metrics"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text.lines().filter(|line| line.starts_with("wattline_delay_seconds"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Whether the controller still runs.
     pub fn is_controlled(&mut self) -> bool {
         self.controller.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
@@ -222,7 +231,7 @@ impl Lab {
 #WATTLINE deadline={deadline}s weight={weight} elasticity=malleable
 #WATTLINE checkpoint=usr1 save={SAVE}s load={LOAD}s
 exec perl {folder}/bin/train.pl --work {work} --rate {alone} --serial {SERIAL} --save {SAVE} \
-  --load {READ} --every 0.5 --checkpoint {folder}/jobs/$SLURM_JOB_ID.saved \
+  --load {LOAD} --every 0.5 --checkpoint {folder}/jobs/$SLURM_JOB_ID.saved \
   --speed {folder}/pm/speed/$SLURM_JOB_ID
 "#
         )
@@ -297,11 +306,13 @@ impl Drop for Lab {
     }
 }
 
-/// How long saving takes, and going on again, SLURM's part included.
+/// How long saving takes, and reading it again.
 pub const SAVE: f64 = 0.3;
-pub const LOAD: f64 = 1.5;
-/// Of that, reading the checkpoint.
-pub const READ: f64 = 0.5;
+pub const LOAD: f64 = 0.5;
+/// SLURM's part, as was measured here: from the order to start until a job runs, and from when it
+/// has saved until its GPUs are free.
+pub const START: f64 = 1.5;
+pub const STOP: f64 = 1.0;
 
 /// A job.
 #[derive(Clone, Debug)]
