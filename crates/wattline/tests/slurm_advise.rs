@@ -82,6 +82,10 @@ fn watched_then_advised_then_controlled() {
     assert_eq!((&now["decides"], &now["policy"]), (&false.into(), &"wattline".into()), "{now}");
     assert!(now["text"].as_str().unwrap().starts_with("wattline would"), "{now}");
     assert!(now["outlook"].as_str().unwrap().contains("as if wattline decided"), "{now}");
+    lab.until("a forecast that says what it is", Duration::from_secs(10), || {
+        let queue = lab.ask(&["queue"]).unwrap();
+        queue["outlook"]["text"].as_str().is_some_and(|text| text.starts_with("as if wattline"))
+    });
     let done = || {
         let jobs = lab.queue().unwrap();
         let over = |job: &wattline_controller::slurm::read::SlurmJob| job.state == State::Completed;
