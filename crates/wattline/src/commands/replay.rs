@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use wattline_core::units::Seconds;
+use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
 use wattline_sim::simulation::Outcome;
 
@@ -45,7 +46,7 @@ pub(crate) struct Replay {
     /// What each of them saves, in their order; none where jobs were left undone or it is not known
     /// what the realised total is.
     saved: Vec<Option<Saved>>,
-    /// The recorded policy, simulated, beside what it came to.
+    /// The recorded policy as it was foreseen, beside what it came to.
     check: Option<Check>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs it all, and says beside the result what must be known about it.
 pub(crate) fn replay(recorded: Recorded, asked: &[String]) -> Result<Replay> {
-    let Recorded { instance, realised, entries, decided } = recorded;
+    let Recorded { instance, foreseen, realised, entries, decided } = recorded;
     let policies = policies(asked, decided.policy());
     let how = How { record: false, forecast: false, with_oracle: false, threads: None };
     let outcomes = compare::run_policies(&instance, &policies, how)?;
@@ -94,14 +95,10 @@ pub(crate) fn replay(recorded: Recorded, asked: &[String]) -> Result<Replay> {
     let results: Vec<Summary> =
         outcomes.into_iter().map(|Outcome { summary, .. }| summary).collect();
     let saved = results.iter().map(|summary| saved(&realised, summary)).collect();
-    let check = decided.policy().and_then(|policy| {
-        let again = results.iter().find(|summary| summary.policy == policy)?;
-        let realised_eur = realised.drawn.as_ref()?.total_cost;
-        let predicted_eur = again.total_cost;
-        let deviation = (predicted_eur - realised_eur).abs() / realised_eur;
-        let policy = policy.to_owned();
-        deviation.is_finite().then_some(Check { policy, predicted_eur, realised_eur, deviation })
-    });
+    let check = match decided.policy() {
+        Some(policy) => check(policy, foreseen.as_ref(), &results, &realised)?,
+        None => None,
+    };
     Ok(Replay {
         schema: "wattline.replay/1",
         instance: InstanceSummary::new(&instance),
@@ -113,6 +110,30 @@ pub(crate) fn replay(recorded: Recorded, asked: &[String]) -> Result<Replay> {
         saved,
         check,
     })
+}
+
+/// The recorded policy as it was foreseen. The row of the results will not do where it is made from
+/// what happened: then its run times and watts are those of the record.
+fn check(
+    policy: &str,
+    foreseen: Option<&Instance>,
+    results: &[Summary],
+    realised: &Realised,
+) -> Result<Option<Check>> {
+    let Some(drawn) = &realised.drawn else { return Ok(None) };
+    let how = How { record: false, forecast: false, with_oracle: false, threads: None };
+    let predicted = match foreseen {
+        Some(foreseen) => {
+            let outcomes = compare::run_policies(foreseen, &[policy.to_owned()], how)?;
+            outcomes.first().map(|outcome| outcome.summary.total_cost)
+        }
+        None => results.iter().find(|s| s.policy == policy).map(|s| s.total_cost),
+    };
+    let (policy, realised_eur) = (policy.to_owned(), drawn.total_cost);
+    Ok(predicted.and_then(|predicted_eur| {
+        let deviation = (predicted_eur - realised_eur).abs() / realised_eur;
+        deviation.is_finite().then_some(Check { policy, predicted_eur, realised_eur, deviation })
+    }))
 }
 
 fn in_words(decided: &Decided) -> String {
@@ -184,7 +205,7 @@ impl Replay {
         if let Some(check) = &self.check {
             let Check { policy, predicted_eur, realised_eur, deviation } = check;
             text += &format!(
-                "\npredicted against realised: {policy} {predicted_eur:.2} EUR simulated, \
+                "\npredicted against realised: {policy} {predicted_eur:.2} EUR foreseen, \
                  {realised_eur:.2} EUR realised, {:.1} % off",
                 deviation * 100.0
             );

@@ -27,6 +27,9 @@ use wattline_sim::instance::Instance;
 pub(crate) struct Recorded {
     /// The same work, for the simulator.
     pub(crate) instance: Instance,
+    /// The same as it was foreseen: with the work that users stated, and as fast as was known when
+    /// the period began. None where the instance itself is not made from what happened.
+    pub(crate) foreseen: Option<Instance>,
     /// What became of it.
     pub(crate) realised: Realised,
     /// Entries that were read.
@@ -108,7 +111,7 @@ pub(crate) fn of_scenario(
     instance.jobs = history.jobs.iter().map(|past| Arc::clone(&past.job)).collect();
     instance.orders.clone_from(&history.orders);
     let realised = Realised::of(&history, &instance);
-    Ok(Recorded { instance, realised, entries, decided })
+    Ok(Recorded { instance, foreseen: None, realised, entries, decided })
 }
 
 fn look(path: &Path, identity: &str) -> Result<Store> {

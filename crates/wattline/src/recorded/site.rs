@@ -123,7 +123,29 @@ pub(super) fn recorded(
     let mut realised = Realised::of(&history, &instance);
     let count = |wanted: Fate| fates.iter().filter(|fate| **fate == wanted).count();
     (realised.failed, realised.cut_off) = (count(Fate::Failed), count(Fate::CutOff));
-    Ok(Recorded { instance, realised, entries, decided })
+    let foreseen = Some(foreseen(&instance, live, &names, &fates, then));
+    Ok(Recorded { instance, foreseen, realised, entries, decided })
+}
+
+/// The same as it was foreseen. Work is what users stated, where they did and the job did all of it;
+/// of others nobody could foresee it.
+fn foreseen(
+    instance: &Instance,
+    live: &Live,
+    names: &[String],
+    fates: &[Fate],
+    then: Learner,
+) -> Instance {
+    let expected = Foresight::new(then, Arc::clone(&live.parts.cluster));
+    let belief = Arc::new(Truth::new(Measured::default(), expected));
+    let mut foreseen = instance.clone();
+    foreseen.physics = Arc::new(physics(live, names, &belief));
+    for ((actual, job), fate) in foreseen.actual.iter_mut().zip(&instance.jobs).zip(fates) {
+        if *fate == Fate::Done && job.workload != IN_SECONDS {
+            *actual = Arc::clone(job);
+        }
+    }
+    foreseen
 }
 
 /// The jobs that can be run once more.
