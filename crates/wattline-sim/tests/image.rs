@@ -86,6 +86,8 @@ fn instance(kind: Kind) -> Instance {
         instance.world.action_failures = 0.15;
         instance.world.checkpoint_every = Some(Seconds::new(200.0));
         instance.world.stragglers = Some(Stragglers { share: 0.3, slowdown: 1.5 });
+        (instance.world.start_delay, instance.world.stop_delay) =
+            (Seconds::new(7.0), Seconds::new(3.0));
     }
     instance
 }

@@ -24,6 +24,7 @@ pub struct StateImage {
     held_committed: Watts,
     touched_jobs: Vec<JobId>,
     touched_nodes: Vec<NodeId>,
+    #[serde(default)]
     delays: Delays,
 }
 
