@@ -101,7 +101,7 @@ fn time(name: &str, text: &str, now: f64) -> Result<f64> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(seconds(time));
     }
-    let day = text.parse::<jiff::civil::Date>();
+    let day = jiff::civil::Date::strptime("%Y-%m-%d", text);
     let day = day.and_then(|day| day.to_zoned(jiff::tz::TimeZone::UTC));
     day.map(|day| seconds(day.timestamp())).map_err(|_| {
         Failure::input(anyhow!(
