@@ -45,7 +45,7 @@ impl Journal {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("site.toml"), SITE).unwrap();
         fs::write(folder.path().join("measured.csv"), MEASURED).unwrap();
-        let about = [("cluster or its jobs", "tiny: n1,n2"), ("policy", policy)];
+        let about = [("cluster or its jobs", "tiny: n1:2x0,n2:2x0"), ("policy", policy)];
         let store = Store::open(&folder.path().join("journal"), &about).unwrap();
         Self { folder, store: Some(store), jobs: 0 }
     }
