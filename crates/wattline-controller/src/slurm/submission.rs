@@ -37,8 +37,9 @@ impl Slurm {
             }
             match self.submission(job, mine) {
                 Ok(submission) => news.push(News::Submission(Box::new(submission))),
+                // Where nobody decides it waits for SLURM, and is known as soon as it runs.
                 Err(why) => {
-                    if self.refused.insert(job.key.id) {
+                    if self.controls() && self.refused.insert(job.key.id) {
                         self.complaints.push(format!("job {} waits: {why}", job.address()));
                     }
                 }
