@@ -51,6 +51,7 @@ fn all_events() -> Vec<Event> {
         restart: RestartCost { save: Seconds::new(third), load: Seconds::new(2.0 * third) },
         preemptible: true,
         shapes: None,
+        nodes: None,
     };
     let measured = Measurement {
         at: Timestamp::from_seconds(5.0),

@@ -91,6 +91,9 @@ pub enum Violation {
         /// Of which type.
         gpu_type: crate::ids::GpuTypeId,
     },
+    /// Nodes that the job may not have.
+    #[error("{0}: not on nodes, or as many of them, as it may have")]
+    Nodes(JobId),
     /// A batch that the job may not have.
     #[error("{job}: a batch of {batch} is out of its bounds")]
     Batch {
@@ -238,11 +241,11 @@ pub fn check(
             Ok(at) => targets[at].1,
             Err(_) => state.node(*node).target,
         };
-        let there = state.node(*node).is_ours() && target == Target::Up;
-        if !there {
+        let ours = state.node(*node).is_ours();
+        if !(ours && target == Target::Up) {
             // Who was there before the node was closed stays.
-            let new = residents.iter().filter(|r| !state.job(r.job).stays);
-            wrong.extend(new.map(|r| Violation::NodeNotUp { job: r.job, node: *node }));
+            let wrongly = residents.iter().filter(|r| ours || !state.job(r.job).stays);
+            wrong.extend(wrongly.map(|r| Violation::NodeNotUp { job: r.job, node: *node }));
         }
         let (old, new) = (
             state.node(*node).planned_committed(),
@@ -265,8 +268,8 @@ pub fn check(
     if wrong.is_empty() { Ok(CheckedPlan(plan)) } else { Err(wrong) }
 }
 
-/// A job on a closed node may be told to go, or to go on with another limit, where the budget wants
-/// it; it is not moved.
+/// A job that stays where it is may be told to go, or to go on with another limit, where the budget
+/// wants it; it is not moved.
 fn leaves_or_stays(job: &JobState, change: &JobChange) -> bool {
     let same = match (&change.decision, &job.held) {
         (Decision::Run(new), Some(held)) => new.same_but_limit(held),
@@ -290,9 +293,14 @@ fn check_placement(state: &State, id: JobId, placement: &Placement, wrong: &mut 
     let job = state.job(id);
     let configuration = &placement.configuration;
     let shape = configuration.shape();
-    if state.menu(job.menu).binary_search(&shape).is_err() {
+    // Who is there already, put there by somebody else perhaps, may go on as he is.
+    let goes_on = job.held.as_ref().is_some_and(|held| placement.same_but_limit(held));
+    if !goes_on && state.menu(job.menu).binary_search(&shape).is_err() {
         wrong.push(Violation::Shape { job: id, gpus: shape.gpus, gpu_type: shape.gpu_type });
         return;
+    }
+    if !goes_on && job.job.nodes.as_ref().is_some_and(|n| !n.allows(&placement.allocation)) {
+        wrong.push(Violation::Nodes(id));
     }
     let bounds = job.job.batch;
     let allowed = match job.job.elasticity {

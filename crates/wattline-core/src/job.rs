@@ -1,7 +1,8 @@
 //! Jobs: what users ask for.
 
 use crate::cluster::Shape;
-use crate::ids::{UserId, WorkloadId};
+use crate::ids::{NodeId, UserId, WorkloadId};
+use crate::placement::Allocation;
 use crate::time::Timestamp;
 use crate::units::{EurosPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -160,6 +161,45 @@ pub struct Job {
     pub preemptible: bool,
     /// The only shapes it may take, where a site lists them; otherwise they follow from the bounds.
     pub shapes: Option<Arc<[Shape]>>,
+    /// The nodes it may have, where not any with the right GPUs will do. Such a job stays where it
+    /// was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Arc<NodeChoice>>,
+}
+
+/// Which nodes a job may have, and how many of them; its GPUs are the same number on each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeChoice {
+    /// So many nodes.
+    pub count: u32,
+    /// All of these are among them. In rising order, each allowed.
+    pub required: Box<[NodeId]>,
+    /// Only these are. In rising order.
+    pub allowed: Box<[NodeId]>,
+}
+
+impl NodeChoice {
+    /// Whether these GPUs are where the job may have them.
+    #[must_use]
+    pub fn allows(&self, allocation: &Allocation) -> bool {
+        let has = |node: &NodeId| allocation.shares().any(|share| share.node == *node);
+        let mut counts = allocation.shares().map(|share| share.count());
+        let even = counts.next().is_none_or(|first| counts.all(|count| count == first));
+        allocation.shares().count() == self.count as usize
+            && even
+            && allocation.shares().all(|share| self.allowed.binary_search(&share.node).is_ok())
+            && self.required.iter().all(has)
+    }
+
+    fn is_sound(&self) -> bool {
+        let rising = |nodes: &[NodeId]| nodes.windows(2).all(|pair| pair[0] < pair[1]);
+        1 <= self.count
+            && self.required.len() <= self.count as usize
+            && self.count as usize <= self.allowed.len()
+            && rising(&self.required)
+            && rising(&self.allowed)
+            && self.required.iter().all(|node| self.allowed.binary_search(node).is_ok())
+    }
 }
 
 fn yes() -> bool {
@@ -206,6 +246,14 @@ pub enum JobError {
         /// What was given.
         bounds: Bounds,
     },
+    /// Nodes that cannot be chosen so.
+    #[error(
+        "job '{name}': the nodes it may have must be at least as many as it takes, in rising order, and have among them all that it must have"
+    )]
+    Nodes {
+        /// Whose.
+        name: Box<str>,
+    },
     /// A restart cost that is not a duration.
     #[error("job '{name}': the restart cost must be finite and not negative")]
     Restart {
@@ -239,6 +287,9 @@ impl Job {
             if !bounds.is_sound() {
                 return Err(JobError::Bounds { name: name(), what, bounds });
             }
+        }
+        if self.nodes.as_ref().is_some_and(|nodes| !nodes.is_sound()) {
+            return Err(JobError::Nodes { name: name() });
         }
         let sound = |time: Seconds| time.is_finite() && time >= Seconds::ZERO;
         if !sound(self.restart.save) || !sound(self.restart.load) {

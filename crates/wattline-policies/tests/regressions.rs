@@ -63,6 +63,7 @@ fn rigid(gpus: u32) -> Job {
         restart: RestartCost::default(),
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

@@ -171,6 +171,7 @@ fn job(workload: WorkloadId) -> Job {
         restart: RestartCost::default(),
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

@@ -66,6 +66,7 @@ fn job(workload: u32, batch: u32) -> Job {
         restart: RestartCost { save: Seconds::new(1.0), load: Seconds::new(20.0) },
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

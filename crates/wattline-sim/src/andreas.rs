@@ -323,6 +323,7 @@ fn read_jobs(folder: &Path) -> Result<Vec<Job>, AndreasError> {
             restart: RestartCost { save: Seconds::ZERO, load: RESTART },
             preemptible: true,
             shapes: None,
+            nodes: None,
         });
         Ok(())
     })?;

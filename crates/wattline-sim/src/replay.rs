@@ -212,6 +212,7 @@ fn fit(
             .map_or(RestartCost { save: Seconds::ZERO, load: options.restart }, |w| w.restart()),
         preemptible: true,
         shapes: None,
+        nodes: None,
     };
     widen(&mut job, cluster_gpus);
     job

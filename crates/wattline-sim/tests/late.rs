@@ -100,6 +100,7 @@ fn lab(price: f64, budget: bool, draws: &[Draw]) -> Instance {
             restart: RestartCost { save: Seconds::new(SAVE), load: Seconds::new(LOAD) },
             preemptible: draw.preemptible,
             shapes: None,
+            nodes: None,
         }
     };
     let jobs: Vec<Job> = draws.iter().map(job).collect();

@@ -77,6 +77,7 @@ impl Journal {
             restart: RestartCost { save: Seconds::ZERO, load: Seconds::new(60.0) },
             preemptible: false,
             shapes: None,
+            nodes: None,
         };
         self.write(at, vec![Event::Submitted(Arc::new(job))], Vec::new());
         self.jobs += 1;

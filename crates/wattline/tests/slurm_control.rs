@@ -259,6 +259,7 @@ fn simulated(
             restart: RestartCost { save: Seconds::new(SAVE), load: Seconds::new(LOAD) },
             preemptible: true,
             shapes: None,
+            nodes: None,
         }
     };
     let jobs: Vec<Job> = specs.iter().zip(submitted).map(job).collect();

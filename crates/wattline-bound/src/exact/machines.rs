@@ -104,6 +104,7 @@ fn job(problem: &SmallProblem, at: usize, physics: &mut Physics) -> Job {
         restart: RestartCost::default(),
         preemptible: false,
         shapes: Some(times.keys().copied().collect()),
+        nodes: None,
         workload: physics.listed(&name, times),
         name: name.into(),
     }

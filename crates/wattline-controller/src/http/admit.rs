@@ -72,6 +72,7 @@ pub(super) fn submission(
         restart: usual.restart,
         preemptible: request.preemptible.unwrap_or(true),
         shapes: None,
+        nodes: None,
     };
     job.validate().map_err(|error| Refusal::bad(error.to_string(), "correct it"))?;
     let job = api.workloads.fit(job, duration).ok_or_else(|| {

@@ -109,6 +109,7 @@ impl Slurm {
             },
             preemptible,
             shapes: None,
+            nodes: None,
         };
         if waits {
             let shapes = self.shapes(&shaped, job);

@@ -180,7 +180,8 @@ impl Engine<'_> {
     /// planned anew.
     fn found(&mut self, now: Timestamp, id: JobId, placement: Placement) -> Result<(), EventError> {
         let wrong = |what| Err(EventError::Placement { job: id, what });
-        if !matches!(self.state.job(id).phase, Phase::Waiting | Phase::Held(_)) {
+        let phase = self.state.job(id).phase;
+        if !matches!(phase, Phase::Waiting | Phase::Held(_) | Phase::Starting(_)) {
             return Ok(());
         }
         let configuration = placement.configuration;
@@ -195,9 +196,15 @@ impl Engine<'_> {
             if node.gpu_type != configuration.gpu_type || share.mask & !mask_of(node.gpus) != 0 {
                 return wrong("found on GPUs that the node does not have");
             }
-            if self.state.node(share.node).held.mask() & share.mask != 0 {
+            let others = self.state.node(share.node).held.iter().filter(|r| r.job != id);
+            if others.fold(0, |mask, r| mask | r.mask) & share.mask != 0 {
                 return wrong("found on GPUs that another job holds");
             }
+        }
+        // It has started otherwise than it was told: on fewer GPUs than were kept for it.
+        if let Phase::Starting(action) = phase {
+            self.conclude(action, Outcome::Done);
+            self.state.release(id);
         }
         let run = self.next_action;
         self.next_action = ActionId(run.0 + 1);

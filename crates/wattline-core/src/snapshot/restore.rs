@@ -366,6 +366,7 @@ impl Snapshot {
             },
             preemptible: entry.preemptible,
             shapes: shapes.transpose()?.map(Arc::from),
+            nodes: None,
         };
         job.validate()
             .map_err(|source| SnapshotError::Job { field: format!("jobs[{at}]"), source })?;

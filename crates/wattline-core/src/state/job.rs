@@ -72,7 +72,7 @@ pub struct JobState {
     pub(crate) not_before: Timestamp,
     pub(crate) cancelled: bool,
     pub(crate) on_hold: bool,
-    /// On a node that is closed: it stays there until it is done.
+    /// On a node that is closed, or choosy about nodes: it stays there until it is done.
     #[serde(default)]
     pub(crate) stays: bool,
     pub(crate) touched: bool,

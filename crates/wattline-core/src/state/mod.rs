@@ -12,6 +12,7 @@ mod image;
 mod job;
 mod node;
 mod restore;
+mod suppose;
 
 pub use delays::Delays;
 pub use image::StateImage;
@@ -331,13 +332,15 @@ impl State {
         }
     }
 
-    /// A job that is where it is planned, on a node that is closed, stays there.
+    /// A job that is where it is planned stays there if a node of it is closed, or if it is choosy
+    /// about nodes.
     fn settle_job(&mut self, id: JobId) {
         let job = &self.jobs[id.index()];
         let closed = |share: Share| self.nodes[share.node.index()].power == NodePower::Closed;
         let stays = match (&job.held, &job.planned) {
             (Some(held), Some(planned)) => {
-                held.same_but_limit(planned) && held.allocation.shares().any(closed)
+                held.same_but_limit(planned)
+                    && (job.job.nodes.is_some() || held.allocation.shares().any(closed))
             }
             _ => false,
         };

@@ -72,6 +72,7 @@ pub(crate) fn job() -> Job {
         restart: RestartCost::default(),
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

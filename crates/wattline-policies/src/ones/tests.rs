@@ -38,6 +38,7 @@ pub(super) fn job(work: f64) -> Job {
         restart: RestartCost { save: Seconds::new(5.0), load: Seconds::new(15.0) },
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

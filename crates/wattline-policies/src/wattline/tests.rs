@@ -80,6 +80,7 @@ fn job(submit: f64, elasticity: Elasticity) -> Job {
         restart: RestartCost { save: Seconds::new(5.0), load: Seconds::new(15.0) },
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 

@@ -230,6 +230,7 @@ pub(crate) fn job() -> impl Strategy<Value = Job> {
                 restart: RestartCost { save: costly(save), load: costly(load) },
                 preemptible: (save + load) % 5 != 0,
                 shapes: shapes.map(listed),
+                nodes: None,
             }
         })
 }

@@ -74,6 +74,7 @@ pub fn generate(
                 .map_or(candidate.restart, |load| RestartCost { save: Seconds::ZERO, load }),
             preemptible: true,
             shapes: None,
+            nodes: None,
         };
         widen(&mut job, cluster.largest_job());
         keep_possible_shapes(&mut job, cluster, physics);

@@ -107,6 +107,7 @@ impl Draw {
             restart: RestartCost { save: Seconds::new(1.0), load: Seconds::new(3.0) },
             preemptible: self.preemptible,
             shapes: None,
+            nodes: None,
         }
     }
 }

@@ -233,6 +233,7 @@ fn job(m: &Measurement) -> Job {
         restart: RestartCost::default(),
         preemptible: true,
         shapes: None,
+        nodes: None,
     }
 }
 
