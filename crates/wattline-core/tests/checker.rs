@@ -5,10 +5,11 @@
 mod common;
 
 use common::{BASE, Bench, FULL, IDLE, LEAST, SLEEP, job, on, runs, waits, wants};
+use std::sync::Arc;
 use wattline_core::check::{self, Violation};
 use wattline_core::engine::Event;
 use wattline_core::ids::{GpuId, GpuTypeId, JobId, NodeId, PlanId};
-use wattline_core::job::{Bounds, Elasticity, Job};
+use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice};
 use wattline_core::plan::{JobChange, NodeChange, Plan};
 use wattline_core::state::Target;
 use wattline_core::units::Watts;
@@ -169,6 +170,47 @@ fn a_job_that_may_not_be_preempted_stays_unless_the_budget_fell() {
     assert_eq!(judge_job(&bench, runs(0, on(&[(0, 0b1)], LEAST))), []);
     let below = Some(bench.state().planned_committed().get() - 1.0);
     assert_eq!(judge(&bench, vec![waits(0)], vec![], below), []);
+}
+
+/// A job for so many of these nodes, one of which it must have.
+fn guest(count: u32, required: &[u32], allowed: &[u32]) -> Job {
+    let ids = |ids: &[u32]| ids.iter().map(|id| NodeId(*id)).collect();
+    let nodes = NodeChoice { count, required: ids(required), allowed: ids(allowed) };
+    Job { preemptible: false, nodes: Some(Arc::new(nodes)), ..job() }
+}
+
+const THREE_NODES: &[(u16, u8)] = &[(0, 4), (0, 4), (0, 4)];
+
+#[test]
+fn a_guest_gets_nodes_that_it_may_have_as_many_as_it_wants_and_the_same_of_each() {
+    let jobs = vec![guest(1, &[], &[1, 2]), guest(2, &[1], &[0, 1, 2])];
+    let bench = Bench::with(THREE_NODES, jobs, None);
+    let found = |id, shares: &[(u32, u64)]| judge_job(&bench, runs(id, on(shares, FULL)));
+    let wrong = |id| vec![Violation::Nodes(JobId(id))];
+    assert_eq!(found(0, &[(1, 0b11)]), []);
+    assert_eq!(found(0, &[(2, 0b11)]), []);
+    assert_eq!(found(0, &[(0, 0b11)]), wrong(0), "a node that it may not have");
+    assert_eq!(found(0, &[(1, 0b1), (2, 0b1)]), wrong(0), "two nodes for one");
+    assert_eq!(found(1, &[(0, 0b11), (1, 0b1100)]), []);
+    assert_eq!(found(1, &[(1, 0b11)]), wrong(1), "one node for two");
+    assert_eq!(found(1, &[(0, 0b1), (1, 0b1), (2, 0b11)]), wrong(1), "three nodes for two");
+    assert_eq!(found(1, &[(0, 0b11), (2, 0b11)]), wrong(1), "without the one that it must have");
+    assert_eq!(found(1, &[(0, 0b111), (1, 0b1)]), wrong(1), "more of one than of the other");
+}
+
+#[test]
+fn a_guest_that_runs_is_left_alone_and_its_node_awake() {
+    let mut bench = Bench::with(THREE_NODES, vec![guest(1, &[], &[0, 1])], None);
+    assert_eq!(judge_job(&bench, waits(0)), [], "before it is there, it may be planned");
+    bench.settle(vec![runs(0, on(&[(0, 0b11)], FULL))], vec![]);
+    let elsewhere = runs(0, on(&[(1, 0b11)], FULL));
+    assert_eq!(judge_job(&bench, elsewhere), [Violation::NotPlannable(JobId(0))]);
+    assert_eq!(judge_job(&bench, waits(0)), [Violation::Pinned(JobId(0))]);
+    assert_eq!(judge_job(&bench, runs(0, on(&[(0, 0b11)], LEAST))), []);
+    let not_up = Violation::NodeNotUp { job: JobId(0), node: NodeId(0) };
+    assert_eq!(judge(&bench, vec![], vec![wants(0, Target::Asleep)], None), [not_up]);
+    let below = Some(bench.state().planned_committed().get() - 1.0);
+    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), [], "only the budget sends it away");
 }
 
 #[test]

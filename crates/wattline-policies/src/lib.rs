@@ -7,6 +7,7 @@
 mod andreas;
 mod edf;
 mod fifo;
+mod hosting;
 mod list;
 mod ones;
 mod packing;

@@ -4,6 +4,7 @@
 //! `tiresias+queues=3600/36000`.
 
 use crate::andreas::{self, AndreasOptions};
+use crate::hosting::Hosting;
 use crate::list::ListOptions;
 use crate::ones::{self, OnesOptions};
 use crate::powerflow::{self, PowerflowOptions, Sleep};
@@ -84,11 +85,17 @@ pub enum RegistryError {
     },
 }
 
-/// Makes the policy that a text names.
+/// Makes the policy that a text names. It takes guests in as well: jobs that may have certain nodes
+/// only.
 ///
 /// # Errors
 /// Says which name or option is unknown and which there are.
 pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
+    bare(spec).map(Hosting::before)
+}
+
+/// The policy itself, which knows nothing of guests.
+pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
     let mut parts = spec.split('+');
     let name = parts.next().unwrap_or_default();
     let Some(entry) = POLICIES.iter().find(|p| p.name == name) else {

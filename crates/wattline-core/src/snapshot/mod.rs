@@ -14,8 +14,8 @@ mod table;
 mod write;
 
 pub use file::{
-    BusyEntry, Changing, GpuTypeEntry, JobEntry, MeasurementEntry, NodeEntry, OnNode,
-    PlacementEntry, PricesEntry, RestartEntry, SCHEMA, ShapeEntry, Snapshot, TimeEntry,
+    BusyEntry, Changing, GpuTypeEntry, JobEntry, MeasurementEntry, NodeChoiceEntry, NodeEntry,
+    OnNode, PlacementEntry, PricesEntry, RestartEntry, SCHEMA, ShapeEntry, Snapshot, TimeEntry,
     WorkloadEntry,
 };
 pub use restore::{Machines, Restored, SnapshotError};

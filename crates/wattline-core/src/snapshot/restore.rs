@@ -1,6 +1,6 @@
 //! From the document to what the engine knows.
 
-use super::file::{Changing, JobEntry, PlacementEntry, ShapeEntry, Snapshot};
+use super::file::{Changing, JobEntry, NodeChoiceEntry, PlacementEntry, ShapeEntry, Snapshot};
 use super::table::{KnownTime, Times};
 use super::{NodeEntry, SCHEMA};
 use crate::calendar::{Calendar, CalendarError};
@@ -8,7 +8,7 @@ use crate::check::{self, Violation};
 use crate::cluster::{BusyPower, Cluster, ClusterError, GpuType, Node, NodeDraw, Shape};
 use crate::engine::EngineConfig;
 use crate::ids::{GpuTypeId, NodeId, UserId, WorkloadId};
-use crate::job::{Bounds, Elasticity, Job, JobError, RestartCost, Work, WorkRate};
+use crate::job::{Bounds, Elasticity, Job, JobError, NodeChoice, RestartCost, Work, WorkRate};
 use crate::placement::{Allocation, Configuration, Placement, Share};
 use crate::plan::Reason;
 use crate::power::NodePower;
@@ -349,6 +349,7 @@ impl Snapshot {
         let shapes = entry.shapes.as_ref().map(|shapes| {
             shapes.iter().map(|s| shape("shapes", s)).collect::<Result<Vec<Shape>>>()
         });
+        let nodes = entry.nodes.as_ref().map(|c| node_choice(c, machines, &field("nodes")));
         let job = Job {
             name: entry.name.clone(),
             user: UserId(entry.user),
@@ -366,7 +367,7 @@ impl Snapshot {
             },
             preemptible: entry.preemptible,
             shapes: shapes.transpose()?.map(Arc::from),
-            nodes: None,
+            nodes: nodes.transpose()?.map(Arc::new),
         };
         job.validate()
             .map_err(|source| SnapshotError::Job { field: format!("jobs[{at}]"), source })?;
@@ -434,6 +435,34 @@ fn server(n: &NodeEntry, at: usize, gpu_type: GpuTypeId) -> Result<Node> {
         shutdown_time: seconds("shutdown_s", n.shutdown_s)?,
         rack: n.rack,
     })
+}
+
+fn node_choice(entry: &NodeChoiceEntry, machines: &Machines, field: &str) -> Result<NodeChoice> {
+    let wrong =
+        |name: &str, why| SnapshotError::Contradiction { field: format!("{field}.{name}"), why };
+    let ids = |name: &str, names: &[Box<str>]| -> Result<Box<[NodeId]>> {
+        let ids = names.iter().enumerate().map(|(at, node)| {
+            find(&machines.nodes, node, || format!("{field}.{name}[{at}]"), "nodes")
+        });
+        let mut ids: Vec<NodeId> = ids.collect::<Result<_>>()?;
+        ids.sort_unstable();
+        if ids.windows(2).any(|w| w[0] == w[1]) {
+            return Err(wrong(name, "names a node twice"));
+        }
+        Ok(ids.into())
+    };
+    let (required, allowed) = (ids("required", &entry.required)?, ids("allowed", &entry.allowed)?);
+    number(|| format!("{field}.count"), entry.count.into(), 1.0, MOST)?;
+    if allowed.len() < entry.count as usize {
+        return Err(wrong("allowed", "names fewer nodes than the job takes"));
+    }
+    if required.len() > entry.count as usize {
+        return Err(wrong("required", "names more nodes than the job takes"));
+    }
+    if required.iter().any(|id| allowed.binary_search(id).is_err()) {
+        return Err(wrong("required", "names a node that is not among those allowed"));
+    }
+    Ok(NodeChoice { count: entry.count, required, allowed })
 }
 
 fn placement(

@@ -1,14 +1,15 @@
 //! From what the engine knows to the document.
 
 use super::file::{
-    BusyEntry, Changing, GpuTypeEntry, JobEntry, NodeEntry, OnNode, PlacementEntry, PricesEntry,
-    RestartEntry, SCHEMA, ShapeEntry, Snapshot, TimeEntry, WorkloadEntry,
+    BusyEntry, Changing, GpuTypeEntry, JobEntry, NodeChoiceEntry, NodeEntry, OnNode,
+    PlacementEntry, PricesEntry, RestartEntry, SCHEMA, ShapeEntry, Snapshot, TimeEntry,
+    WorkloadEntry,
 };
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, NodeDraw, Shape};
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, WorkloadId};
-use crate::job::{Elasticity, Job};
+use crate::job::{Elasticity, Job, NodeChoice};
 use crate::placement::{Configuration, Placement};
 use crate::plan::Reason;
 use crate::predictor::Predictor;
@@ -123,6 +124,15 @@ fn shape(cluster: &Cluster, shape: Shape) -> ShapeEntry {
     ShapeEntry { gpu: cluster.gpu_type(shape.gpu_type).name.clone(), gpus: shape.gpus }
 }
 
+fn node_choice(cluster: &Cluster, choice: &NodeChoice) -> NodeChoiceEntry {
+    let names = |ids: &[NodeId]| ids.iter().map(|id| cluster.node(*id).name.clone()).collect();
+    NodeChoiceEntry {
+        count: choice.count,
+        required: names(&choice.required),
+        allowed: names(&choice.allowed),
+    }
+}
+
 fn placement(cluster: &Cluster, placement: &Placement) -> PlacementEntry {
     let on = placement.allocation.shares().map(|share| OnNode {
         node: cluster.node(share.node).name.clone(),
@@ -168,6 +178,7 @@ fn job(
         preemptible: job.preemptible,
         on_hold: entry.is_on_hold(),
         shapes: job.shapes.as_ref().map(|s| s.iter().map(|s| shape(cluster, *s)).collect()),
+        nodes: job.nodes.as_ref().map(|nodes| node_choice(cluster, nodes)),
         started_as: menu.first().filter(|_| started).map(|first| shape(cluster, *first)),
         done: entry.progress.done.0,
         as_of_s: Some(entry.progress.as_of.seconds()),
@@ -249,8 +260,8 @@ fn time(
     })
 }
 
-/// Every shape on as few nodes as possible, and on what the job holds or shall hold; under every
-/// limit; with every batch of doubled size that the job may have.
+/// Every shape on as few nodes as possible, or as many as the job wants, and on what it holds or
+/// shall hold; under every limit; with every batch of doubled size that the job may have.
 fn configurations(state: &State, entry: &JobState) -> Vec<Configuration> {
     let (cluster, job) = (state.cluster(), &entry.job);
     let mut batches = vec![job.batch.requested];
@@ -265,11 +276,16 @@ fn configurations(state: &State, entry: &JobState) -> Vec<Configuration> {
     // A moldable job that has started has one shape left; what others may take is its full menu.
     for shape in state.menu(entry.menu).iter() {
         let plain = cluster.plain_configuration(job, *shape);
-        for batch in &batches {
+        // Whether a shape can run at all is asked about as few nodes as possible.
+        let mut nodes = vec![plain.nodes];
+        nodes.extend(job.nodes.as_ref().map(|choice| choice.count));
+        nodes.dedup();
+        for (batch, nodes) in batches.iter().flat_map(|b| nodes.iter().map(move |n| (*b, *n))) {
             let limits = cluster.gpu_type(shape.gpu_type).limits_down();
             all.extend(limits.map(|power_limit| Configuration {
                 power_limit,
-                batch: *batch,
+                batch,
+                nodes,
                 ..plain
             }));
         }

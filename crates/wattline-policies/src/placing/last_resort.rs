@@ -43,8 +43,9 @@ pub(crate) struct Found {
     pub(crate) asleep: Vec<NodeId>,
 }
 
-/// For when nothing runs and nothing could start at full power: the highest limit that fits, and
-/// if none does, idle nodes sleep until one does. So no job waits for ever.
+/// For when nothing runs that a plan decides about, and nothing could start at full power: the
+/// highest limit that fits, and if none does, idle nodes sleep until one does. So no job waits for
+/// ever.
 pub(crate) fn start_at_any_limit(
     view: &ClusterView<'_>,
     draft: &mut Draft<'_, '_>,
@@ -70,6 +71,7 @@ pub(crate) fn start_at_any_limit(
         .node_ids()
         .filter(|node| !free.is_asleep(*node))
         .filter(|node| view.state.node(*node).is_ours())
+        .filter(|node| free.free_on(*node) == u32::from(cluster.node(*node).gpus))
         .collect();
     for (choice, place) in places {
         let mut trial = draft.trial();

@@ -85,6 +85,11 @@ impl Backend {
         self.job_epochs.push(0);
     }
 
+    /// A node that sleeps from the beginning.
+    pub(crate) fn begin_asleep(&mut self, id: NodeId) {
+        self.become_power(id, NodePower::Asleep);
+    }
+
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.to_come.first_key_value().map(|((time, _), _)| *time)
     }

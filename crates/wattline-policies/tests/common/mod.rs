@@ -19,7 +19,7 @@ use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{BusyPower, Cluster, GpuType, Node, NodeDraw, Shape};
 use wattline_core::engine::EngineConfig;
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
-use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
+use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
@@ -94,16 +94,27 @@ pub(crate) struct Kind {
     pub(crate) feasible: bool,
     /// A budget, if any, that never changes.
     pub(crate) constant: bool,
+    /// Some jobs may have certain nodes only.
+    pub(crate) guests: bool,
 }
 
-pub(crate) const ANYTHING: Kind = Kind { disturbed: true, feasible: false, constant: false };
+impl Kind {
+    /// The same, with jobs that take any nodes.
+    pub(crate) const fn without_guests(self) -> Self {
+        Self { guests: false, ..self }
+    }
+}
+
+pub(crate) const ANYTHING: Kind =
+    Kind { disturbed: true, feasible: false, constant: false, guests: true };
 pub(crate) const DISTURBED_BUT_FEASIBLE: Kind =
-    Kind { disturbed: true, feasible: true, constant: false };
+    Kind { disturbed: true, feasible: true, constant: false, guests: true };
 pub(crate) const CALM_AND_FEASIBLE: Kind =
-    Kind { disturbed: false, feasible: true, constant: false };
+    Kind { disturbed: false, feasible: true, constant: false, guests: true };
 pub(crate) const CALM_AND_CONSTANT: Kind =
-    Kind { disturbed: false, feasible: true, constant: true };
-pub(crate) const CALM_AND_TIGHT: Kind = Kind { disturbed: false, feasible: false, constant: true };
+    Kind { disturbed: false, feasible: true, constant: true, guests: true };
+pub(crate) const CALM_AND_TIGHT: Kind =
+    Kind { disturbed: false, feasible: false, constant: true, guests: true };
 
 fn gpu_type(name: usize) -> impl Strategy<Value = GpuType> {
     let step = prop_oneof![Just(0.0), Just(10.0), Just(33.3), Just(80.0)];
@@ -235,6 +246,56 @@ pub(crate) fn job() -> impl Strategy<Value = Job> {
         })
 }
 
+/// What makes a guest of a job: one that may have certain nodes only.
+#[derive(Clone, Debug)]
+struct GuestDice {
+    anchor: u32,
+    others: u16,
+    count: u32,
+    required: bool,
+    per_node: u32,
+    smaller_too: bool,
+}
+
+fn guest_dice() -> impl Strategy<Value = GuestDice> {
+    (0_u32..12, any::<u16>(), 1_u32..=2, any::<bool>(), 1_u32..=8, any::<bool>()).prop_map(
+        |(anchor, others, count, required, per_node, smaller_too)| GuestDice {
+            anchor,
+            others,
+            count,
+            required,
+            per_node,
+            smaller_too,
+        },
+    )
+}
+
+impl GuestDice {
+    /// The job as a guest, for nodes of one GPU type that are large enough for it.
+    fn invite(&self, cluster: &Cluster, mut job: Job) -> Job {
+        let ids: Vec<NodeId> = cluster.node_ids().collect();
+        let anchor = ids[self.anchor as usize % ids.len()];
+        let (gpu_type, size) = (cluster.node(anchor).gpu_type, cluster.node(anchor).gpus);
+        let per_node = self.per_node.min(size.into());
+        let fits = |id: &NodeId| {
+            let node = cluster.node(*id);
+            node.gpu_type == gpu_type && u32::from(node.gpus) >= per_node
+        };
+        let drawn = |id: &NodeId| *id == anchor || self.others >> id.0 & 1 == 1;
+        let allowed: Box<[NodeId]> = ids.into_iter().filter(fits).filter(drawn).collect();
+        let count = self.count.min(allowed.len() as u32);
+        let required = self.required.then_some(anchor).into_iter().collect();
+        let gpus = per_node * count;
+        let smaller = self.smaller_too.then_some(count).into_iter();
+        let shapes = smaller.chain([gpus]).map(|gpus| Shape { gpu_type, gpus }).collect();
+        job.gpus = Bounds { min: gpus.min(job.gpus.min), requested: gpus, max: gpus };
+        job.preemptible = false;
+        job.shapes = Some(shapes);
+        job.nodes = Some(Arc::new(NodeChoice { count, required, allowed }));
+        job
+    }
+}
+
 /// A budget as a part of what the cluster can draw: below 0 not even sleep fits, at 1 all does.
 #[derive(Clone, Debug)]
 enum BudgetDice {
@@ -347,16 +408,27 @@ pub(crate) fn scenario(kind: Kind) -> impl Strategy<Value = Scenario> {
     // Half of the runs are mostly unlucky, so that retries are used up.
     let luck = prop_oneof![vec(any::<u8>(), 0..150), vec(180_u8..=255, 0..150)];
     let disturbances = vec(disturbance_dice(), 0..if kind.disturbed { 6 } else { 1 });
+    let jobs = if kind.guests {
+        vec((job(), option::weighted(0.25, guest_dice())), 1..=14).boxed()
+    } else {
+        vec(job().prop_map(|job| (job, None)), 1..=14).boxed()
+    };
     (
         cluster(),
-        vec(job(), 1..=14),
+        jobs,
         option::weighted(0.75, budget_dice(kind.constant)),
         config(),
         disturbances,
         luck,
     )
         .prop_map(move |(cluster, jobs, budget, config, disturbances, luck)| {
-            let mut jobs: Vec<Arc<Job>> = jobs.into_iter().map(Arc::new).collect();
+            let mut jobs: Vec<Arc<Job>> = jobs
+                .into_iter()
+                .map(|(job, guest)| match guest {
+                    Some(dice) => Arc::new(dice.invite(&cluster, job)),
+                    None => Arc::new(job),
+                })
+                .collect();
             jobs.sort_by_key(|job| job.submit);
             let enough = enough_for_any(&cluster, &jobs) + config.margin;
             let least = if kind.feasible { enough } else { Watts::ZERO };
