@@ -6,6 +6,7 @@ use crate::{logging, output, site, socket};
 use anyhow::Context;
 use serde::Serialize;
 use std::fs;
+use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,6 +86,8 @@ pub(crate) const INSTANCE: &str = "cluster or its jobs";
 
 /// How often it says how things are.
 const SAY_EVERY: Duration = Duration::from_secs(1);
+/// The same for a log.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// How things are.
 #[derive(Serialize)]
@@ -241,13 +244,19 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     }
     let daemon = drive.daemon();
     let serving = listen(args, workloads, access, &daemon)?;
-    let mut said: Option<Instant> = None;
+    // Nobody watches a log: there a line comes when something has changed, and not every second.
+    let watched = args.json || std::io::stdout().is_terminal();
+    let every = if watched { SAY_EVERY } else { LOG_EVERY };
+    let mut said: Option<(Instant, [usize; 5])> = None;
     let mut broken = None;
     let waker = daemon.waker();
     let driven = drive.run(feed, |picture| {
-        if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            said = Some(Instant::now());
-            if let Err(error) = say(&status(picture, &daemon, start, jobs), args.json) {
+        if said.is_none_or(|(at, _)| at.elapsed() >= every) {
+            let status = status(picture, &daemon, start, jobs);
+            let counts = status.counts();
+            let news = watched || said.is_none_or(|(_, before)| before != counts);
+            said = Some((Instant::now(), counts));
+            if news && let Err(error) = say(&status, args.json) {
                 broken.get_or_insert(error);
                 waker.stop();
             }
@@ -431,6 +440,12 @@ fn status(picture: &Picture, daemon: &Daemon, start: Timestamp, jobs: Option<usi
         nodes_asleep: nodes(NodePower::Asleep),
         plans: picture.stats.plans,
         journal: daemon.desk().journal(Store::len),
+    }
+}
+
+impl Status {
+    fn counts(&self) -> [usize; 5] {
+        [self.waiting, self.running, self.finished, self.nodes_up, self.nodes_asleep]
     }
 }
 

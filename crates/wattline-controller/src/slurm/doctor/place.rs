@@ -56,7 +56,7 @@ pub(super) fn rights(
 pub(super) fn folders(config: &Config, journal: &Path) -> Vec<Finding> {
     let mut found = vec![writable("journal", journal)];
     found.push(match &config.heartbeat {
-        Some(path) => writable("heartbeat", path),
+        Some(path) => fallback(Path::new("/"), path).unwrap_or_else(|| writable("heartbeat", path)),
         None => {
             let fix = "slurm.heartbeat = \"/run/wattline/heartbeat\"";
             needed(config.mode, "heartbeat", "slurm.heartbeat is not set: no gate closes", fix)
@@ -71,6 +71,28 @@ pub(super) fn folders(config: &Config, journal: &Path) -> Vec<Finding> {
         ),
     });
     found
+}
+
+/// What is wrong if the fallback, where its unit is installed, looks for the heartbeat elsewhere: it
+/// would take a controller that lives for dead, and release what it holds.
+fn fallback(root: &Path, heartbeat: &Path) -> Option<Finding> {
+    const UNIT: &str = "wattline-gate-fallback.service";
+    let own = root.join("etc/systemd/system");
+    let units = [own.join(UNIT), root.join("usr/lib/systemd/system").join(UNIT)];
+    let unit = units.iter().find_map(|path| fs::read_to_string(path).ok())?;
+    let drop_ins = fs::read_dir(own.join(format!("{UNIT}.d"))).into_iter().flatten().flatten();
+    let drop_ins = drop_ins.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let path = heartbeat.display().to_string();
+    let told = |text: String| text.split_whitespace().any(|word| word == path);
+    let mut all = std::iter::once(unit).chain(drop_ins);
+    if all.any(told) {
+        return None;
+    }
+    let found = format!("{UNIT} looks elsewhere than at {path}, and releases jobs that we hold");
+    let fix = format!(
+        "systemctl edit {UNIT}: [Service], ExecStart= and ExecStart=/usr/lib/wattline/wattline-gate-fallback {path} 10"
+    );
+    Some(Finding::wrong("heartbeat", found, fix))
 }
 
 /// Whether a file can be made beside where this one is or will be.
@@ -165,6 +187,7 @@ fn offset(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::slurm::doctor::Verdict;
 
@@ -190,5 +213,24 @@ mod tests {
         let nowhere = dir.path().join("none/journal");
         assert_eq!(writable("journal", &nowhere).verdict, Verdict::Wrong);
         Ok(())
+    }
+
+    #[test]
+    fn the_fallback_must_look_where_the_heartbeat_is() {
+        let root = tempfile::tempdir().unwrap();
+        let (usual, other) = (Path::new("/run/wattline/heartbeat"), Path::new("/srv/beat"));
+        // Nobody looks where there is no unit.
+        assert!(fallback(root.path(), other).is_none());
+        let shipped = include_str!("../../../../../packaging/wattline-gate-fallback.service");
+        let units = root.path().join("usr/lib/systemd/system");
+        fs::create_dir_all(&units).unwrap();
+        fs::write(units.join("wattline-gate-fallback.service"), shipped).unwrap();
+        assert!(fallback(root.path(), usual).is_none());
+        let wrong = fallback(root.path(), other).unwrap();
+        assert!(wrong.fix.contains("/srv/beat"), "{wrong:?}");
+        let edited = root.path().join("etc/systemd/system/wattline-gate-fallback.service.d");
+        fs::create_dir_all(&edited).unwrap();
+        fs::write(edited.join("own.conf"), "[Service]\nExecStart=/x /srv/beat 10\n").unwrap();
+        assert!(fallback(root.path(), other).is_none());
     }
 }
