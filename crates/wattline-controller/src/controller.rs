@@ -147,15 +147,24 @@ impl Replica {
     }
 
     /// What is to be remembered about events, so that whoever looks back need not plan again.
-    fn particulars(&self, events: &[Event], notes: &mut Vec<Note>) {
+    fn particulars(&self, at: Timestamp, events: &[Event], notes: &mut Vec<Note>) {
         for event in events {
             match event {
                 Event::Started { job, action } => {
                     let state = self.engine.state().find_job(*job);
                     let started = state.filter(|state| state.phase == Phase::Starting(*action));
-                    if let Some(held) = started.and_then(|state| state.held.clone()) {
-                        notes.push(Note::Placed { job: *job, placement: held });
+                    if let Some(placement) = started.and_then(|state| state.held.clone()) {
+                        let after = self.engine.told_at(*action).map(|told| at.since(told));
+                        notes.push(Note::Placed { job: *job, placement, after });
                     }
+                }
+                Event::Stopped { job, .. } => {
+                    let Some(state) = self.engine.state().find_job(*job) else { continue };
+                    let Phase::Stopping(action) = state.phase else { continue };
+                    let Some(told) = self.engine.told_at(action) else { continue };
+                    let save = self.engine.predictor().restart(&state.job).save;
+                    let after = at.since(told) - save;
+                    notes.push(Note::Left { job: *job, after });
                 }
                 Event::Limited { job, action } => {
                     let limit = self.engine.limit_under_way(*job, *action);
@@ -406,7 +415,7 @@ impl<B: Backend> Controller<B> {
         if !due && !unsent && events.is_empty() {
             return Ok(at);
         }
-        self.replica.particulars(&events, &mut notes);
+        self.replica.particulars(at, &events, &mut notes);
         let entry = Entry { at, events, next_report: next, acts: true, notes };
         let entry = ledger.write_down(entry)?;
         // Requests are taken while the engine thinks.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wattline_core::ids::{JobId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
-use wattline_core::units::{Euros, Joules, Watts};
+use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
 /// give it to another job. And a job that is requeued counts as submitted again, under its number.
@@ -145,6 +145,16 @@ pub enum Note {
         job: JobId,
         /// How and where.
         placement: Placement,
+        /// How long after it was told to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Seconds>,
+    },
+    /// A job that was told to stop has left its GPUs, so long after it had saved.
+    Left {
+        /// Which.
+        job: JobId,
+        /// How long.
+        after: Seconds,
     },
     /// A job's power limit was set.
     Limited {
@@ -231,7 +241,11 @@ impl Directory {
                 self.origins.insert(*job, Arc::new(origin.clone()));
             }
             // These are for whoever looks back, or for the engine.
-            Note::Saved | Note::Policy(_) | Note::Placed { .. } | Note::Limited { .. } => {}
+            Note::Saved
+            | Note::Policy(_)
+            | Note::Placed { .. }
+            | Note::Left { .. }
+            | Note::Limited { .. } => {}
             Note::Key { job, key } => {
                 let origin = self.origins.get_mut(job).map(Arc::make_mut);
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {

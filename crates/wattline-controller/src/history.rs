@@ -16,6 +16,7 @@ use wattline_core::placement::{Placement, Share};
 use wattline_core::power::NodePower;
 use wattline_core::predictor::Measurement;
 use wattline_core::prices::Prices;
+use wattline_core::state::Delays;
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// A job and what became of it.
@@ -100,6 +101,8 @@ pub struct History {
     pub workloads: Vec<Box<str>>,
     /// Policies that came later than the one that it was begun with.
     pub policies: Vec<(Timestamp, Box<str>)>,
+    /// How long the cluster took to do what it was told, of late.
+    pub delays: Delays,
     /// Jobs that run, while it is read.
     running: BTreeSet<usize>,
 }
@@ -138,7 +141,14 @@ impl History {
             match note {
                 Note::Workload(name) => self.workloads.push(name),
                 Note::Policy(name) => self.policies.push((at, name)),
-                Note::Placed { job, placement } => drop(placed.insert(job, placement)),
+                Note::Placed { job, placement, after } => {
+                    if let Some(after) = after {
+                        let again = self.find(job).is_some_and(|(_, past)| past.starts > 0);
+                        self.delays.started(again, after);
+                    }
+                    placed.insert(job, placement);
+                }
+                Note::Left { after, .. } => self.delays.stopped(after),
                 Note::Limited { job, limit } => drop(limits.insert(job, limit)),
                 // The job may be submitted in this entry.
                 note @ (Note::Origin { .. } | Note::Ended { .. }) => later.push(note),

@@ -234,12 +234,12 @@ fn measured_workloads_are_as_fast_as_measured() {
     let mut journal = Journal::new("fifo");
     // In the file: 10 samples a second at 250 W. It says 36,000 samples and is done after 3000 s.
     let job = journal.submit(0.0, NET, 36_000.0);
-    let placed = Note::Placed { job, placement: placement(0) };
+    let placed = Note::Placed { job, placement: placement(0), after: None };
     journal.write(0.0, vec![Event::Started { job, action: ActionId(0) }], vec![placed]);
     journal.finished(3000.0, job);
     // Measured here: 20 samples a second at 280 W counts from now on.
     let other = journal.submit(3000.0, NET, 60_000.0);
-    let placed = Note::Placed { job: other, placement: placement(0) };
+    let placed = Note::Placed { job: other, placement: placement(0), after: None };
     journal.write(3000.0, vec![Event::Started { job: other, action: ActionId(1) }], vec![placed]);
     let measured = Measurement {
         at: Timestamp::from_seconds(START + 4000.0),
@@ -274,6 +274,18 @@ fn measured_workloads_are_as_fast_as_measured() {
     assert!((foreseen / expected - 1.0).abs() < 0.01, "{foreseen} EUR, expected {expected}");
     let realised = replayed["realised"]["total_cost"].as_f64().unwrap();
     near(&check["deviation"], (foreseen - realised) / realised);
+}
+
+#[test]
+fn slurm_takes_as_long_as_it_took() {
+    let mut journal = Journal::new("fifo");
+    let job = journal.submit(0.0, NET, 30_000.0);
+    let placed = Note::Placed { job, placement: placement(0), after: Some(Seconds::new(20.0)) };
+    journal.write(20.0, vec![Event::Started { job, action: ActionId(0) }], vec![placed]);
+    journal.finished(3020.0, job);
+    let replayed = journal.replay(&[]);
+    near(&replayed["results"][0]["makespan_s"], 3020.0);
+    assert!(notes(&replayed).contains("to start a job takes SLURM 20.0 s"), "{replayed}");
 }
 
 #[test]

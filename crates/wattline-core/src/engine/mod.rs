@@ -374,6 +374,11 @@ impl<'p> Engine<'p> {
     pub fn is_under_way(&self, action: ActionId) -> bool {
         self.in_flight.contains_key(&action)
     }
+    /// When an action under way was handed out.
+    #[must_use]
+    pub fn told_at(&self, action: ActionId) -> Option<Timestamp> {
+        self.in_flight.get(&action).map(|out| out.at)
+    }
     /// The power limit that an action under way sets for a job.
     #[must_use]
     pub fn limit_under_way(&self, job: JobId, action: ActionId) -> Option<Watts> {

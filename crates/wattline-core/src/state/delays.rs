@@ -58,11 +58,13 @@ impl Delays {
         self.stop.usual().unwrap_or(Seconds::ZERO)
     }
 
-    pub(crate) fn started(&mut self, again: bool, after: Seconds) {
+    /// A job that never ran, or did before, runs so long after it was told to start.
+    pub fn started(&mut self, again: bool, after: Seconds) {
         if again { &mut self.again } else { &mut self.first }.add(after);
     }
 
-    pub(crate) fn stopped(&mut self, after: Seconds) {
+    /// A job's GPUs are free so long after it has saved.
+    pub fn stopped(&mut self, after: Seconds) {
         self.stop.add(after);
     }
 }

@@ -114,6 +114,15 @@ pub(super) fn recorded(
     instance.budget = budget.unwrap_or_else(|| live.parts.budget.clone());
     instance.engine = live.parts.engine.clone();
     instance.world.measure_every = Some(live.config.measure_every);
+    let delays = &history.delays;
+    (instance.world.start_delay, instance.world.stop_delay) = (delays.start(true), delays.stop());
+    if delays.start(true) > Seconds::ZERO {
+        notes.push(format!(
+            "to start a job takes SLURM {:.1} s and to have its GPUs free {:.1} s, as it took here",
+            delays.start(true).get(),
+            delays.stop().get()
+        ));
+    }
     instance.predictors = Some(predictors(live, &then));
     if decided == Decided::Nobody && instance.budget.is_some() {
         notes
