@@ -226,3 +226,70 @@ fn what_is_broken_is_named() {
     lab.ran("kill", &["-9", pid.trim()]);
     assert_eq!(wrong(&lab, &site), one("slurmctld"));
 }
+
+#[test]
+fn who_only_watches_from_now_on_touches_nothing() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(mut lab) = Lab::up("watch", &[]) else { return };
+    let site = lab.site("6 kW", "control");
+    lab.control(&site);
+    let spec = |work| Spec {
+        workload: "wa",
+        work,
+        gpus: 2,
+        range: "1-4",
+        deadline: 30,
+        weight: 200,
+        after: 0.0,
+    };
+    let long = lab.submit("long", &lab.train(&spec(6_000)));
+    let short = lab.submit("short", &lab.train(&spec(400)));
+    lab.until("both to run", LONG, || {
+        [long, short].iter().all(|number| job(&lab, *number).state == State::Running)
+    });
+    lab.kill_controller();
+    lab.site("6 kW", "observe");
+    lab.control(&site);
+    lab.until("an answer", LONG, || lab.ask(&["queue"]).is_some());
+    assert!(lab.log().contains("from now on it is only watched"), "{}", lab.log());
+    let restarts = job(&lab, long).key.restarts;
+    // One ends, GPUs become free, and a budget below what the other needs changes nothing.
+    lab.until("the end of one", Duration::from_secs(90), || {
+        job(&lab, short).state == State::Completed
+    });
+    lab.ask(&["budget", "set", "1 kW"]);
+    let asleep = |lab: &Lab| {
+        let nodes = lab.nodes().unwrap_or_default();
+        nodes
+            .into_iter()
+            .filter(|n| n.is(&NodeFlag::PoweringDown) || n.is(&NodeFlag::PowerDown))
+            .count()
+    };
+    let before = (asleep(&lab), limits(&lab));
+    std::thread::sleep(Duration::from_secs(8));
+    let now = job(&lab, long);
+    assert_eq!((now.state.clone(), now.key.restarts), (State::Running, restarts), "{now:?}");
+    assert_eq!((asleep(&lab), limits(&lab)), before);
+    lab.until("its end to be known", LONG, || {
+        let queue = lab.ask(&["queue", "--all"]).unwrap();
+        let mut jobs = queue["jobs"].as_array().unwrap().iter();
+        jobs.any(|job| job["name"] == "short" && job["state"] == "finished")
+    });
+    // And back: what waits is decided about again.
+    lab.kill_controller();
+    lab.site("6 kW", "control");
+    lab.control(&site);
+    lab.until("an answer", LONG, || lab.ask(&["budget", "set", "6 kW"]).is_some());
+    let next = lab.submit("next", &lab.train(&spec(60)));
+    lab.until("another run", LONG, || {
+        matches!(job(&lab, next).state, State::Running | State::Completed)
+    });
+    assert!(lab.is_controlled(), "{}", lab.log());
+}
+
+/// The limits of all GPUs, as the nodes say.
+fn limits(lab: &Lab) -> Vec<String> {
+    let of = |node: u32, gpu: u32| lab.folder.join(format!("pm/n{node}/enforced{gpu}"));
+    let all = (1..=NODES).flat_map(|node| (0..lab::GPUS).map(move |gpu| (node, gpu)));
+    all.map(|(node, gpu)| fs::read_to_string(of(node, gpu)).unwrap_or_default()).collect()
+}
