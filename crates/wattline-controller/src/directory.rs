@@ -53,6 +53,10 @@ pub struct SlurmOrigin {
     pub checkpoint: Checkpoint,
     /// Whether Wattline decides about it; others are only watched.
     pub controlled: bool,
+    /// Whether what it asks for is left as it is: it is only told on which nodes, and SLURM gives
+    /// it what it wants there.
+    #[serde(default)]
+    pub as_asked: bool,
 }
 
 /// What a job asked SLURM for.
@@ -69,6 +73,31 @@ pub struct Request {
     /// Of this type, if it named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<Box<str>>,
+    /// How it asked for GPUs.
+    #[serde(default)]
+    pub way: Per,
+    /// Tasks on each node, if it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_per_node: Option<u32>,
+    /// Nodes that it must have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<Box<str>>,
+    /// Nodes that it must not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<Box<str>>,
+}
+
+/// How a job asks SLURM for GPUs. SLURM lets a request be changed only in the way it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    /// So many on each node.
+    #[default]
+    Node,
+    /// So many in all.
+    Job,
+    /// So many for each task.
+    Task(u32),
 }
 
 /// How a job saves what it has done.

@@ -1,4 +1,4 @@
-//! What a queue of real users has: arrays, jobs for certain nodes, nodes that are drained.
+//! What a queue of real users has: arrays, nodes that are drained.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 #[path = "common/lab.rs"]
@@ -83,12 +83,5 @@ fn arrays_run_task_by_task_and_drained_nodes_are_left_alone() {
         state(&lab).is_some_and(|state| state == "up" || state == "asleep")
     });
 
-    // A job for a certain node is not put elsewhere; what to do about it is said.
-    let picky = lab.submit_with("picky", &lab.train(&spec(60)), &["-w", &node]);
-    lab.until("a word about it", Duration::from_secs(20), || {
-        lab.log().contains(&format!("job {picky} waits: jobs for certain nodes"))
-    });
-    let held = lab.queue().unwrap().into_iter().find(|job| job.key.id == picky).unwrap();
-    assert!(held.held && held.required_nodes == [node.clone()], "{held:?}");
     assert!(lab.is_controlled(), "{}", lab.log());
 }

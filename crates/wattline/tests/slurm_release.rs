@@ -65,7 +65,19 @@ fn everything_goes_back_to_slurm_as_it_was() {
     let hold = ["--parsable", "--hold", "--gres=gpu:1", "--wrap", "sleep 600"];
     let user = lab.as_user("alice", "sbatch", &hold);
     let user: u32 = String::from_utf8_lossy(&user.stdout).trim().parse().unwrap();
-    lab.until("a run", LONG, || job(&lab, moved).state == State::Running);
+    // One that SLURM places on the nodes it is told, and one that waits for it.
+    let sleeps = "#!/bin/bash\nsleep 600\n";
+    let choosy = lab.submit_with("choosy", sleeps, &["-x", "n1", "--gpus=1", "--requeue"]);
+    let after = ["--gres=gpu:1", "-d", &format!("afterok:{choosy}")];
+    let after = lab.submit_with("after", sleeps, &after);
+    let parked = |lab: &Lab| {
+        let after = job(lab, after);
+        !after.held && after.eligible.is_some_and(|at| at.seconds() > 4e9)
+    };
+    lab.until("runs", LONG, || {
+        [moved, choosy].iter().all(|number| job(&lab, *number).state == State::Running)
+    });
+    lab.until("a job that waits for another", LONG, || parked(&lab));
     let down = |lab: &Lab| {
         let nodes = lab.nodes().unwrap_or_default();
         let node = nodes
@@ -85,12 +97,14 @@ fn everything_goes_back_to_slurm_as_it_was() {
 
     lab.kill_controller();
     // As the controller does it when it moves a job, and it died in between.
-    lab.ran("scontrol", &["requeuehold", &moved.to_string()]);
-    lab.until("a held job", LONG, || {
-        let job = job(&lab, moved);
-        job.held && job.state.waits()
-    });
-    assert!(!job(&lab, moved).required_nodes.is_empty());
+    for number in [moved, choosy] {
+        lab.ran("scontrol", &["requeuehold", &number.to_string()]);
+        lab.until("a held job", LONG, || {
+            let job = job(&lab, number);
+            job.held && job.state.waits()
+        });
+        assert!(!job(&lab, number).required_nodes.is_empty());
+    }
     fs::write(lab.folder.join("pm/n1/limit0"), "250\n").unwrap();
     lab.until("a lower limit", LONG, || {
         fs::read_to_string(lab.folder.join("pm/n1/enforced0")).is_ok_and(|t| t.trim() == "250")
@@ -102,9 +116,13 @@ fn everything_goes_back_to_slurm_as_it_was() {
 
     let dry = wattline("release", &lab, &site, &["--all", "--dry-run", "--json"]);
     let dry = json(&dry);
-    for (kind, name) in
-        [("job", moved.to_string()), ("job", stranger.to_string()), ("node", asleep.clone())]
-    {
+    for (kind, name) in [
+        ("job", moved.to_string()),
+        ("job", choosy.to_string()),
+        ("job", after.to_string()),
+        ("job", stranger.to_string()),
+        ("node", asleep.clone()),
+    ] {
         assert_eq!(outcome(&dry, kind, &name).as_deref(), Some("planned"), "{kind} {name}: {dry}");
     }
     assert!(job(&lab, moved).held && job(&lab, stranger).held);
@@ -116,6 +134,8 @@ fn everything_goes_back_to_slurm_as_it_was() {
     assert_eq!(done["failed"], 0);
     for (kind, name, what) in [
         ("job", moved.to_string(), "done"),
+        ("job", choosy.to_string(), "done"),
+        ("job", after.to_string(), "done"),
         ("job", stranger.to_string(), "done"),
         ("job", user.to_string(), "kept"),
         ("node", asleep, "done"),
@@ -126,8 +146,12 @@ fn everything_goes_back_to_slurm_as_it_was() {
     let now = job(&lab, moved);
     assert!(!now.held && now.required_nodes.is_empty(), "{now:?}");
     assert_eq!((now.gpus_per_node.map(|gpus| gpus.count), now.node_count), (Some(2), Some(1)));
+    let now = job(&lab, choosy);
+    assert!(!now.held && now.required_nodes.is_empty(), "{now:?}");
+    assert_eq!((now.excluded_nodes, now.gpus_per_job.unwrap().count), (vec!["n1".into()], 1));
+    assert!(!parked(&lab) && !job(&lab, after).held, "{:?}", job(&lab, after));
     lab.until("what SLURM starts", LONG, || {
-        [moved, stranger].iter().all(|number| job(&lab, *number).state == State::Running)
+        [moved, choosy, stranger].iter().all(|number| job(&lab, *number).state == State::Running)
     });
     assert_eq!(job(&lab, moved).gpus_held, Some(2));
     assert!(job(&lab, user).held);

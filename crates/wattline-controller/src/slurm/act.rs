@@ -1,10 +1,13 @@
 //! From an action to SLURM's commands, step by step, as far as what SLURM shows allows.
 
+use super::command::CommandError;
 use super::read::SlurmJob;
+use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step};
 use crate::backend::Known;
-use crate::directory::{Checkpoint, Request, SlurmOrigin};
+use crate::directory::Checkpoint;
+use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::ids::{ActionId, JobId, NodeId};
@@ -66,9 +69,10 @@ impl Slurm {
         if !job.state.waits() {
             // It runs, or is over: that is news. If it runs elsewhere it must come back.
             // After a crash SLURM was seen to start one with no GPU at all.
-            let otherwise = match self.runs_as(job, placement) {
-                Some(as_planned) => !as_planned,
-                None => matches!(step, Step::Released(at) if now > at + AGAIN),
+            let otherwise = match self.runs(job, slurm, placement) {
+                Runs::Elsewhere => true,
+                Runs::AsPlanned | Runs::Within => false,
+                Runs::Unknown => matches!(step, Step::Released(at) if now > at + AGAIN),
             };
             if job.state.holds_gpus() && otherwise {
                 return self.give_back(now, &number, step);
@@ -78,7 +82,6 @@ impl Slurm {
         if step == Step::Failed {
             return step;
         }
-        let Some(request) = self.request(slurm, placement) else { return Step::Failed };
         // A node refuses a job that it has ended in the same second: "already killed".
         let requeued = Timestamp::from_seconds(job.key.submit.seconds());
         if job.key.restarts > 0 && now < requeued + AFTER_REQUEUE {
@@ -98,15 +101,22 @@ impl Slurm {
                 // SLURM has held it again: it cannot be met.
                 return Step::Failed;
             }
-            if !self.limits_hold(placement) {
-                return step;
-            }
-            let update = self.update(&number, &request, Some(placement));
-            let update: Vec<&str> = update.iter().map(String::as_str).collect();
-            let released = self
-                .commands
-                .run("scontrol", &update)
-                .and_then(|_| self.commands.run("scontrol", &["release", &number]));
+            let seen = job.clone();
+            let released = match seen.het_job_id {
+                Some(_) => match self.release_parts(&seen, known) {
+                    Some(released) => released,
+                    None => return step,
+                },
+                None => {
+                    if !self.limits_hold(placement) {
+                        return step;
+                    }
+                    let Some(update) = self.told(&number, slurm, placement) else {
+                        return Step::Failed;
+                    };
+                    self.scontrol(&update).and_then(|()| self.scontrol(&["release", &number]))
+                }
+            };
             return match released {
                 Ok(_) => Step::Released(now),
                 Err(error) => {
@@ -117,11 +127,16 @@ impl Slurm {
             };
         }
         match step {
-            Step::Released(at) if now < at + self.site.config.start_limit => step,
+            Step::Released(at) if now < at + self.site.config.start_limit => {
+                if now >= at + AGAIN {
+                    self.let_go_first(&job.clone(), known);
+                }
+                step
+            }
             // It was released by a controller that is gone, or by somebody else.
             // One that SLURM has requeued by itself would wait for two minutes.
             Step::New
-                if job.state_reason != "BeginTime" && self.asks_for(job, &request, placement) =>
+                if job.state_reason != "BeginTime" && self.asks_for(job, slurm, placement) =>
             {
                 Step::Released(now)
             }
@@ -284,85 +299,39 @@ impl Slurm {
         }
     }
 
-    /// What a placement is in SLURM's words; none if it has none: GPUs are the same on all nodes.
-    fn request(&self, slurm: &SlurmOrigin, placement: &Placement) -> Option<Request> {
-        let mut counts = placement.allocation.shares().map(|share| share.count());
-        let per_node = counts.next()?;
-        if !counts.all(|count| count == per_node) {
-            return None;
+    /// A waiting job that was let go and does not start because others come first goes before them:
+    /// it was its turn, and nodes are kept for it.
+    fn let_go_first(&mut self, job: &SlurmJob, known: Known<'_>) {
+        if !matches!(job.state_reason.as_str(), "Priority" | "Resources") {
+            return;
         }
-        let nodes = placement.allocation.shares().count() as u32;
-        let asked = &slurm.asked;
-        let asked_gpus = (asked.gpus_per_node * asked.nodes).max(1);
-        let most = placement.allocation.shares().filter_map(|share| {
-            let node = self.site.node(share.node);
-            let seen = self.seen.as_ref()?.nodes.get(&*node.name)?;
-            Some(seen.cpus / u32::from(node.gpus))
-        });
-        let most = most.min().unwrap_or(u32::MAX).max(1);
-        let cpus_per_gpu = asked.cpus.div_ceil(asked_gpus).clamp(1, most);
-        let cpus = cpus_per_gpu * per_node * nodes;
-        // The nodes are named; what their GPUs are called does not matter any more.
-        Some(Request { nodes, tasks: nodes, cpus, gpus_per_node: per_node, gpu_type: None })
-    }
-
-    /// The arguments that make a waiting job ask for this, there or anywhere.
-    pub(super) fn update(
-        &self,
-        number: &str,
-        request: &Request,
-        placement: Option<&Placement>,
-    ) -> Vec<String> {
-        let Request { nodes, tasks, cpus, gpus_per_node, gpu_type } = request;
-        let gpus = match gpu_type {
-            Some(gpu_type) => format!("{gpu_type}:{gpus_per_node}"),
-            None => gpus_per_node.to_string(),
-        };
-        let names = placement.map(|p| self.names(p).join(",")).unwrap_or_default();
-        vec![
-            "update".into(),
-            format!("JobId={number}"),
-            format!("NumNodes={nodes}-{nodes}"),
-            format!("NumTasks={tasks}"),
-            format!("NumCPUs={cpus}"),
-            // Stale values of these make SLURM hold the job again.
-            format!("CPUsPerTask={}", (cpus / tasks).max(1)),
-            format!("MinCPUsNode={}", (cpus / nodes).max(1)),
-            format!("Gres=gpu:{gpus}"),
-            format!("ReqNodeList={names}"),
-            "StartTime=now".into(),
-        ]
-    }
-
-    fn names(&self, placement: &Placement) -> Vec<String> {
-        placement.allocation.shares().map(|s| self.site.node(s.node).name.to_string()).collect()
-    }
-
-    /// Whether a waiting job asks for just this.
-    fn asks_for(&self, job: &SlurmJob, request: &Request, placement: &Placement) -> bool {
-        let mut required = job.required_nodes.clone();
-        required.sort();
-        let mut names = self.names(placement);
-        names.sort();
-        required == names
-            && job.gpus_per_node.as_ref().is_some_and(|g| g.count == request.gpus_per_node)
-    }
-
-    /// Whether a job runs as planned; none while it is not known.
-    pub(super) fn runs_as(&self, job: &SlurmJob, placement: &Placement) -> Option<bool> {
-        if job.gpus.is_empty() {
-            return None;
-        }
-        let mut runs: Vec<(&str, u32)> =
-            job.gpus.iter().map(|on| (on.node.as_str(), on.count)).collect();
-        runs.sort_unstable();
-        let mut planned: Vec<(&str, u32)> = placement
-            .allocation
-            .shares()
-            .map(|share| (&*self.site.node(share.node).name, share.count()))
+        let Some(seen) = self.seen.clone() else { return };
+        let ours: BTreeSet<u32> = (self.wanted.values())
+            .filter_map(|wanted| match &wanted.action.kind {
+                ActionKind::Start { job, .. } => known.directory.slurm(*job).map(|s| s.key.id),
+                _ => None,
+            })
             .collect();
-        planned.sort_unstable();
-        Some(runs == planned)
+        let rivals = seen
+            .jobs
+            .iter()
+            .filter(|other| other.state.waits() && !other.held && !ours.contains(&other.key.id));
+        let first = rivals.filter_map(|rival| rival.priority).max();
+        let Some(first) = first.filter(|first| job.priority.is_some_and(|own| own <= *first))
+        else {
+            return;
+        };
+        // SLURM keeps the two largest numbers for itself.
+        let priority = (first + 1).min(u64::from(u32::MAX) - 2);
+        let (id, priority) = (format!("JobId={}", job.address()), format!("Priority={priority}"));
+        if let Err(error) = self.scontrol(&["update", &id, &priority]) {
+            self.complain(format!("job {} does not go first: {error}", job.address()));
+        }
+    }
+
+    pub(super) fn scontrol(&self, args: &[impl AsRef<str>]) -> Result<(), CommandError> {
+        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        self.commands.run("scontrol", &args).map(|_| ())
     }
 
     /// The lowest limit of a job that is about to start on a node: which GPUs it gets is not known
@@ -383,7 +352,7 @@ impl Slurm {
     /// Whether no GPU that a job may get has more than its limit. Which ones it gets is for SLURM
     /// to say, and until it has them others may end: so for that moment no GPU of the node has
     /// more, and jobs with different limits start there one after the other.
-    fn limits_hold(&mut self, placement: &Placement) -> bool {
+    pub(super) fn limits_hold(&mut self, placement: &Placement) -> bool {
         let limit = placement.configuration.power_limit;
         let mut hold = true;
         for share in placement.allocation.shares() {

@@ -20,11 +20,11 @@ impl Slurm {
         let Some(seen) = self.seen.clone() else { return };
         let mine = |job: &&SlurmJob| {
             let stranger = known.directory.find(&super::seen::key(job)).is_none();
-            job.is_whole_array() && job.state.waits() && job.gpus_asked() > 0 && stranger
+            job.is_whole_array() && job.state.waits() && stranger
         };
         if self.controls() {
             for array in seen.jobs.iter().filter(mine) {
-                if self.site.looks_after(&array.partition) {
+                if self.site.looks_after(&array.partition) && !self.is_early(now, array, true) {
                     self.split(now, array, &seen.jobs);
                 }
             }

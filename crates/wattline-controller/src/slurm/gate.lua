@@ -74,9 +74,10 @@ local function script_words(script)
 end
 
 -- What is kept: the mark, the script's words, and the comment after a ';'.
-local function kept(script, comment, held_by_user)
+local function kept(script, comment, held_by_user, names_nodes)
   local text = MARK
   if held_by_user then text = text .. " hold=user" end
+  if names_nodes then text = text .. " nodes=user" end
   for _, word in ipairs(script_words(script or "")) do
     if #text + 1 + #word + #CUT > MOST_BYTES then return text .. CUT end
     text = text .. " " .. word
@@ -98,7 +99,8 @@ function wattline_job_submit(job, submit_uid)
     end
     return
   end
-  job.admin_comment = kept(job.script, job.comment, job.priority == 0)
+  local names_nodes = job.req_nodes ~= nil and job.req_nodes ~= ""
+  job.admin_comment = kept(job.script, job.comment, job.priority == 0, names_nodes)
   if alive() then job.priority = 0 end
 end
 

@@ -1,6 +1,7 @@
 //! What differs between what SLURM shows and what is known.
 
 use super::read::{SlurmJob, State};
+use super::reshape::Runs;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{Known, News};
@@ -128,10 +129,19 @@ impl Slurm {
                 news.push(News::Event(Event::Failed { action }));
             }
             State::Running | State::Signaling => {
-                let planned = state.held.as_ref();
-                if planned.and_then(|planned| self.runs_as(job, planned)) == Some(true) {
-                    self.stretches.remove(&id);
-                    news.push(started());
+                let (Some(planned), Some(slurm)) = (&state.held, known.directory.slurm(id)) else {
+                    return;
+                };
+                match self.runs(job, slurm, planned) {
+                    Runs::AsPlanned => {
+                        self.stretches.remove(&id);
+                        news.push(started());
+                    }
+                    Runs::Within => {
+                        self.stretches.remove(&id);
+                        self.found(id, job, known, news);
+                    }
+                    Runs::Unknown | Runs::Elsewhere => {}
                 }
             }
             waits if waits.waits() && job.held => {
@@ -190,7 +200,8 @@ impl Slurm {
         news.push(News::Noted(Event::Clock, Note::Ended { job: id, how: how.into() }));
     }
 
-    /// Somebody else has started it. It is where it is as soon as those who were there are gone.
+    /// Somebody else has started it, or SLURM with fewer GPUs than were kept for it. It is where it
+    /// is as soon as those who were there are gone.
     fn found(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<News>) {
         let engine = known.engine.state();
         let mut shares = Vec::new();
@@ -202,7 +213,9 @@ impl Slurm {
                 _ => None,
             });
             let others = others.flat_map(Allocation::shares).filter(|share| share.node == node);
-            let taken = others.fold(engine.node(node).held.mask(), |mask, share| mask | share.mask);
+            let held = engine.node(node).held.iter().filter(|resident| resident.job != id);
+            let held = held.fold(0, |mask, resident| mask | resident.mask);
+            let taken = others.fold(held, |mask, share| mask | share.mask);
             let free = mask_of(self.site.node(node).gpus) & !taken;
             let Some(mask) = lowest(free, on.count) else { return };
             if mask != 0 {
@@ -211,7 +224,9 @@ impl Slurm {
         }
         let Some(first) = shares.first() else { return };
         let gpu_type = self.site.node(first.node).gpu_type;
-        let limit = self.site.cluster.gpu_type(gpu_type).default_limit;
+        // Where it was started by us its GPUs had their limit before.
+        let told = engine.job(id).held.as_ref().map(|held| held.configuration.power_limit);
+        let limit = told.unwrap_or(self.site.cluster.gpu_type(gpu_type).default_limit);
         let nodes = shares.len() as u32;
         let allocation = Allocation::over(shares.into_iter().collect());
         let configuration = Configuration {

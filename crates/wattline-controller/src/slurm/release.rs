@@ -6,11 +6,12 @@
 //! what runs goes on.
 
 use super::act::SAME;
+use super::early::is_parked;
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
 use super::seen::{NodeIs, Seen, SeenError, node_is};
 use super::{Slurm, command::printable};
 use crate::backend::Known;
-use crate::directory::Request;
+use crate::directory::{Request, SlurmOrigin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -451,8 +452,9 @@ impl Release {
             Some(id) => known.engine.state().job(id).is_on_hold(),
             None => slurm.told_by_gate(job).is_some_and(|told| told.asked.hold == Some(true)),
         };
-        let asked = origin.map(|origin| origin.asked.clone()).filter(|asked| reshaped(job, asked));
-        if !job.held && asked.is_none() {
+        let before = origin.filter(|origin| reshaped(job, origin));
+        let asked = before.map(|origin| origin.asked.clone());
+        if !job.held && asked.is_none() && !is_parked(job) {
             return of_ours("waits in SLURM's queue as it was submitted");
         }
         if on_hold && asked.is_none() {
@@ -475,7 +477,7 @@ impl Release {
         if !self.may_tell(now, Kind::Job, &name) {
             return None;
         }
-        if let Err(error) = give_back(slurm, job, &name, asked.as_ref(), on_hold)
+        if let Err(error) = give_back(slurm, job, &name, before, on_hold)
             && self.tries(Kind::Job, &name) >= MOST_TRIES
         {
             return line(Outcome::Failed, &error.to_string());
@@ -524,14 +526,12 @@ fn give_back(
     slurm: &Slurm,
     job: &SlurmJob,
     name: &str,
-    asked: Option<&Request>,
+    before: Option<&SlurmOrigin>,
     on_hold: bool,
 ) -> Result<(), super::command::CommandError> {
-    if let Some(asked) = asked {
-        let update = slurm.update(name, asked, None);
-        let update: Vec<&str> = update.iter().map(String::as_str).collect();
-        slurm.commands.run("scontrol", &update)?;
-    } else if job.key.restarts > 0 {
+    if let Some(before) = before {
+        slurm.scontrol(&slurm.told_as_before(job, before))?;
+    } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
         let id = format!("JobId={name}");
         slurm.commands.run("scontrol", &["update", &id, "StartTime=now"])?;
@@ -544,10 +544,16 @@ fn give_back(
 
 /// Whether a waiting job asks for something else than it did when it came. A job that does not is
 /// left as it is: it may ask for more than is known here.
-fn reshaped(job: &SlurmJob, asked: &Request) -> bool {
-    !job.required_nodes.is_empty()
-        || job.node_count.is_some_and(|nodes| nodes != asked.nodes)
-        || job.gpus_asked() != asked.gpus_per_node * asked.nodes
+fn reshaped(job: &SlurmJob, before: &SlurmOrigin) -> bool {
+    let asked = &before.asked;
+    let same = |now: &[String], then: &[Box<str>]| {
+        now.len() == then.len() && now.iter().all(|name| then.iter().any(|t| **t == **name))
+    };
+    let moved = !same(&job.required_nodes, &asked.required)
+        || (job.leads() && !same(&job.excluded_nodes, &asked.excluded));
+    let nodes = job.node_count.is_some_and(|nodes| nodes != asked.nodes);
+    let resized = nodes || job.gpus_asked() != asked.gpus_per_node * asked.nodes;
+    moved || (!before.as_asked && resized)
 }
 
 fn shape(asked: &Request) -> String {

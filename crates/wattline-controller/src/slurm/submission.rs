@@ -3,15 +3,15 @@
 use super::Slurm;
 use super::command::printable;
 use super::metadata::{self, Asked, Range, Told, When};
-use super::read::{SlurmJob, SlurmNode};
+use super::read::SlurmJob;
+use super::seats::{self, Seats};
 use super::seen::key;
 use crate::backend::{Known, News};
 use crate::directory::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
 use jiff::tz::{Offset, TimeZone};
 use std::sync::Arc;
 use wattline_core::Timestamp;
-use wattline_core::cluster::Shape;
-use wattline_core::ids::{GpuTypeId, UserId, WorkloadId};
+use wattline_core::ids::{UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 
 /// What is said of a job's name at most.
@@ -22,7 +22,7 @@ pub const SECONDS: &str = "seconds";
 impl Slurm {
     /// Jobs that nobody has told of yet. Those of other partitions count while they run: they hold
     /// GPUs.
-    pub(super) fn submissions(&mut self, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn submissions(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = self.seen.clone() else { return };
         for job in seen.strangers(known.directory) {
             if job.state.is_over() {
@@ -31,8 +31,10 @@ impl Slurm {
             let mine = self.site.looks_after(&job.partition);
             let here = job.nodes.iter().any(|node| self.site.find(node).is_some());
             let counts = mine || (here && job.state.holds_gpus());
+            // One without GPUs needs a node that is up, and only we let it go.
+            let bare = job.gpus_asked() == 0 && !(mine && self.controls() && job.state.waits());
             // Tasks of arrays are jobs as soon as they have records of their own.
-            if !counts || job.gpus_asked() == 0 || job.is_whole_array() {
+            if !counts || bare || job.is_whole_array() || self.is_early(now, job, mine) {
                 continue;
             }
             match self.submission(job, mine) {
@@ -50,17 +52,7 @@ impl Slurm {
     /// What a job asks for. One that cannot be placed is left alone.
     fn submission(&mut self, job: &SlurmJob, mine: bool) -> Result<Submission, &'static str> {
         let waits = job.state.waits();
-        if job.het_job_id.is_some() {
-            return Err(
-                "heterogeneous jobs are not placed yet; `wattline release` gives it to SLURM",
-            );
-        }
-        if waits && job.key.restarts == 0 && job.names_nodes() {
-            return Err(
-                "jobs for certain nodes (-w, -x) are not placed yet; `wattline release` gives it to SLURM",
-            );
-        }
-        let told = self.told(job);
+        let told = self.asked(job);
         for complaint in &told.complaints {
             self.complain(format!("job {}: {complaint}", job.address()));
         }
@@ -75,6 +67,10 @@ impl Slurm {
             cpus: job.cpus.unwrap_or(1).max(1),
             gpus_per_node: requested.div_ceil(nodes),
             gpu_type: job.gpu_type().map(|name| printable(name).into()),
+            way: seats::way(job),
+            tasks_per_node: job.tasks_per_node,
+            required: job.required_nodes.iter().map(|name| name.as_str().into()).collect(),
+            excluded: job.excluded_nodes.iter().map(|name| name.as_str().into()).collect(),
         };
         let checkpoint = asked.checkpoint.unwrap_or(defaults.checkpoint);
         let gpus = bounds(asked.gpus, requested);
@@ -112,12 +108,18 @@ impl Slurm {
             nodes: None,
         };
         if waits {
-            let shapes = self.shapes(&shaped, job);
-            if shapes.is_empty() {
+            let Some(Seats { shapes, nodes }) = self.seats(&shaped, job) else {
                 return Err(
-                    "its partition has no such GPUs with the features it names on all of their nodes, or not as many on each node",
+                    "its partition has no such GPUs, or not as many on each node, or not on nodes that it lets be taken",
                 );
+            };
+            if let (Some(_), Some(shape)) = (&nodes, shapes.first()) {
+                // What it gets on those nodes is SLURM's to say, so it keeps it.
+                shaped.elasticity = Elasticity::Rigid;
+                shaped.gpus = Bounds::exactly(shape.gpus);
+                shaped.preemptible = false;
             }
+            shaped.nodes = nodes.map(Arc::new);
             shaped.shapes = Some(shapes);
         }
         shaped.validate().map_err(|_| "what it asks for makes no sense")?;
@@ -128,6 +130,7 @@ impl Slurm {
             asked: request,
             checkpoint,
             controlled,
+            as_asked: shaped.elasticity == Elasticity::Rigid,
         };
         let origin = Some(Origin { user: user.into(), slurm: Some(slurm) });
         let hold = waits && asked.hold.unwrap_or(false);
@@ -144,7 +147,7 @@ impl Slurm {
     }
 
     /// What the user says: what the gate kept of it, where there is one.
-    fn told(&self, job: &SlurmJob) -> Told {
+    fn asked(&self, job: &SlurmJob) -> Told {
         self.told_by_gate(job).unwrap_or_else(|| {
             let comment = job.comment.as_deref().unwrap_or("");
             metadata::comment(comment, When { submit: job.key.submit, zone: &self.zone() })
@@ -160,40 +163,6 @@ impl Slurm {
     fn zone(&self) -> TimeZone {
         let offset = self.site.config.defaults.utc_offset.seconds();
         TimeZone::fixed(Offset::from_seconds(offset as i32).unwrap_or(Offset::UTC))
-    }
-
-    /// The shapes that SLURM can give: GPUs of the job's partition and of the type it names, as many
-    /// on each node.
-    fn shapes(&self, shaped: &Job, job: &SlurmJob) -> Arc<[Shape]> {
-        let cluster = &self.site.cluster;
-        let even = |shape: &Shape| {
-            let size = cluster.largest_node(shape.gpu_type);
-            shape.gpus <= size || shape.gpus.is_multiple_of(size)
-        };
-        let meant = |shape: &Shape| {
-            self.site.serves(shape.gpu_type, &job.partition)
-                && job.gpu_type().is_none_or(|name| self.is_called(shape.gpu_type, name))
-                && job.features.as_deref().is_none_or(|list| self.has_all(shape.gpu_type, list))
-        };
-        cluster.menu(shaped).iter().copied().filter(even).filter(meant).collect()
-    }
-
-    /// Whether SLURM calls GPUs of this type so.
-    fn is_called(&self, gpu_type: GpuTypeId, name: &str) -> bool {
-        self.all_nodes(gpu_type, |node| node.gpus.gpu_type.as_deref() == Some(name))
-    }
-
-    /// Whether all nodes with GPUs of this type have these features: names with `&` in between.
-    /// What else SLURM lets one write is understood by no node.
-    fn has_all(&self, gpu_type: GpuTypeId, features: &str) -> bool {
-        let has = |node: &SlurmNode, one: &str| node.features.iter().any(|feature| feature == one);
-        self.all_nodes(gpu_type, |node| features.split('&').all(|one| has(node, one.trim())))
-    }
-
-    fn all_nodes(&self, gpu_type: GpuTypeId, is: impl Fn(&SlurmNode) -> bool) -> bool {
-        let Some(seen) = &self.seen else { return false };
-        let mut of_type = self.site.cluster.nodes().iter().filter(|n| n.gpu_type == gpu_type);
-        of_type.all(|node| seen.nodes.get(&*node.name).is_some_and(&is))
     }
 }
 

@@ -188,6 +188,8 @@ fn the_gates_own_form() {
     let told = of_gate("wattline/1 hold=user gpus=2").expect("ours");
     assert_eq!((told.asked.hold, said(&told)), (Some(true), vec![]));
     assert_eq!(of_gate("wattline/1"), Some(Told::default()));
+    assert_eq!(of_gate("wattline/1 nodes=user"), Some(Told::default()));
+    assert_eq!(of_gate("wattline/1 nodes=3").expect("ours").complaints.len(), 1);
     assert_eq!(of_gate("wattline/1 deadline=6h cut=1").expect("ours").complaints.len(), 1);
     for other in ["", "deadline=6h", "wattline/10 deadline=6h", " wattline/1"] {
         assert_eq!(of_gate(other), None, "{other}");

@@ -65,8 +65,10 @@ pub struct SlurmJob {
     pub nodes: Vec<String>,
     /// The nodes it must run on.
     pub required_nodes: Vec<String>,
-    /// Whether there are nodes that it must not run on.
-    pub excludes_nodes: bool,
+    /// The nodes it must not run on.
+    pub excluded_nodes: Vec<String>,
+    /// Whether it wants its nodes for itself.
+    pub exclusive: bool,
     /// Features that its nodes must have.
     pub features: Option<String>,
     /// GPUs asked on each node.
@@ -83,6 +85,8 @@ pub struct SlurmJob {
     pub cpus: Option<u32>,
     /// Tasks.
     pub tasks: Option<u32>,
+    /// Tasks on each node, if it says so.
+    pub tasks_per_node: Option<u32>,
     /// Nodes, at least.
     pub node_count: Option<u32>,
     /// Memory.
@@ -146,7 +150,7 @@ impl SlurmJob {
     /// Whether not any node will do, whatever it is like.
     #[must_use]
     pub fn names_nodes(&self) -> bool {
-        !self.required_nodes.is_empty() || self.excludes_nodes
+        !self.required_nodes.is_empty() || !self.excluded_nodes.is_empty()
     }
 
     /// Whether it is the rest of an array, of tasks that have no record of their own yet.
@@ -190,6 +194,7 @@ impl super::record::Wanted for Wanted {
         "nodes",
         "required_nodes",
         "excluded_nodes",
+        "shared",
         "features",
         "tres_per_node",
         "tres_per_job",
@@ -198,6 +203,7 @@ impl super::record::Wanted for Wanted {
         "gres_detail",
         "cpus",
         "tasks",
+        "tasks_per_node",
         "node_count",
         "memory_per_node",
         "memory_per_cpu",
@@ -258,7 +264,12 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
             Number::Unset | Number::Infinite => 0,
         },
         required_nodes: hosts(fields, "required_nodes")?,
-        excludes_nodes: !fields.text("excluded_nodes")?.is_empty(),
+        excluded_nodes: hosts(fields, "excluded_nodes")?,
+        // With nobody, or nobody but its user.
+        exclusive: fields
+            .texts("shared")?
+            .iter()
+            .any(|with| matches!(with.as_str(), "none" | "user" | "mcs" | "topo")),
         features: fields.owned("features")?,
         nodes,
         gpus_per_node: asked(fields, "tres_per_node")?,
@@ -268,6 +279,7 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
         gpus_held,
         cpus: fields.count32("cpus")?,
         tasks: fields.count32("tasks")?,
+        tasks_per_node: nonzero(fields.count32("tasks_per_node")?),
         node_count: fields.count32("node_count")?,
         memory: match fields.count("memory_per_node")? {
             Some(amount) => Some(Memory::PerNode(amount)),
