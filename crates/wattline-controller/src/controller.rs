@@ -163,7 +163,7 @@ impl Replica {
                     let Phase::Stopping(action) = state.phase else { continue };
                     let Some(told) = self.engine.told_at(action) else { continue };
                     let save = self.engine.predictor().restart(&state.job).save;
-                    let after = at.since(told) - save;
+                    let after = (at.since(told) - save).max(Seconds::ZERO);
                     notes.push(Note::Left { job: *job, after });
                 }
                 Event::Limited { job, action } => {

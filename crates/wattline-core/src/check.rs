@@ -293,8 +293,9 @@ fn check_placement(state: &State, id: JobId, placement: &Placement, wrong: &mut 
     let job = state.job(id);
     let configuration = &placement.configuration;
     let shape = configuration.shape();
-    // Who is there already, put there by somebody else perhaps, may go on as he is.
-    let goes_on = job.held.as_ref().is_some_and(|held| placement.same_but_limit(held));
+    // What a job for certain nodes gets there is for the cluster to say; it goes on with that.
+    let there = job.held.as_ref().is_some_and(|held| placement.same_but_limit(held));
+    let goes_on = there && job.job.nodes.is_some();
     if !goes_on && state.menu(job.menu).binary_search(&shape).is_err() {
         wrong.push(Violation::Shape { job: id, gpus: shape.gpus, gpu_type: shape.gpu_type });
         return;

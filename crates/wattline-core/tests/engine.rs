@@ -90,6 +90,34 @@ fn a_started_that_belongs_to_an_earlier_start_is_ignored() {
 }
 
 #[test]
+fn a_start_with_fewer_gpus_than_were_kept_gives_the_rest_back() {
+    let idle = BASE + 4.0 * IDLE;
+    let mut bench = Bench::new(&[(0, 4), (0, 4)], 2, None);
+    // Two GPUs on each node are kept for it; it is seen with two on one and one on the other.
+    let start = bench.plan(vec![runs(0, on(&[(0, 0b11), (1, 0b11)], FULL))], vec![]);
+    let each = FULL - IDLE;
+    assert_eq!(bench.state().held_committed(), Watts::new(2.0 * idle + 4.0 * each));
+    let placement = on(&[(0, 0b11), (1, 0b01)], FULL);
+    let found = Event::Found { job: JobId(0), placement: placement.clone() };
+    bench.hear(found.clone());
+    let job = bench.state().job(JobId(0));
+    assert_eq!((job.phase, job.reason), (Phase::Running, Reason::Found));
+    assert_eq!((job.held.as_ref(), job.planned.as_ref()), (Some(&placement), Some(&placement)));
+    assert_eq!(bench.state().held_committed(), Watts::new(2.0 * idle + 3.0 * each));
+    assert!(!bench.engine.is_under_way(only(&start)));
+    // What comes late, or twice, changes nothing.
+    bench.hear(Event::Started { job: JobId(0), action: only(&start) });
+    bench.hear(Event::Failed { action: only(&start) });
+    bench.hear(found);
+    assert_eq!(bench.state().held_committed(), Watts::new(2.0 * idle + 3.0 * each));
+    assert_eq!(bench.state().job(JobId(0)).restarts, 0);
+    // The rest is free for another.
+    let actions = bench.plan(vec![runs(1, on(&[(1, 0b10)], FULL))], vec![]);
+    assert_eq!(kinds(&actions), ["start j1"]);
+    assert_eq!(bench.engine.stats().refused, 0);
+}
+
+#[test]
 fn a_raise_waits_until_the_lowering_is_confirmed() {
     let committed = BASE + 2.0 * IDLE + FULL + LEAST;
     let mut bench = Bench::new(&[(0, 4)], 2, Some(committed));
