@@ -63,9 +63,21 @@ fn whatever_users_ask_for_they_get() {
     let site = lab.site("6 kW", "control");
     lab.control(&site);
 
-    // Jobs that can be moved take all GPUs.
+    // Jobs that can be moved take all GPUs; they ask for them in all ways.
+    let train = lab.train(&long("2-4"));
+    let ways = [
+        "--gres=gpu:4 --cpus-per-task=2",
+        "--gpus=4 --cpus-per-gpu=2",
+        "-n4 --gpus-per-task=1 --cpus-per-task=2",
+        "--gpus-per-node=4 --ntasks-per-node=4",
+    ];
+    let asking = |way: &str| {
+        let asks = train.replace("--gres=gpu:4", way).replacen(" --cpus-per-task=2\n", "\n", 1);
+        assert!(asks.contains(way), "{asks}");
+        asks
+    };
     let busy: Vec<u32> =
-        (0..4).map(|n| lab.submit(&format!("busy{n}"), &lab.train(&long("2-4")))).collect();
+        (0..).zip(ways).map(|(n, way)| lab.submit(&format!("busy{n}"), &asking(way))).collect();
     let running = |lab: &Lab| -> Vec<SlurmJob> {
         let jobs = lab.queue().unwrap_or_default();
         jobs.into_iter().filter(|job| job.state == State::Running).collect()
@@ -128,9 +140,13 @@ fn whatever_users_ask_for_they_get() {
     lab.until("jobs to run again", Duration::from_secs(60), || {
         running(&lab).iter().map(|job| job.gpus_asked()).sum::<u32>() >= 8
     });
-    for number in busy {
+    let mut reshaped = 0;
+    for number in &busy {
+        println!("{number}: {:?}", lab.runs(*number));
+        reshaped += u32::from(lab.runs(*number).iter().any(|(_, gpus, _)| *gpus != 4));
         lab.ran("scancel", &[&number.to_string()]);
     }
+    assert!(reshaped > 0, "nobody was asked for in another size");
     let most = lab.samples().iter().map(|(_, watts)| *watts).fold(0.0, f64::max);
     println!("at most {most:.0} W of 6000 W");
     assert!(most <= 6000.0);

@@ -22,6 +22,8 @@ const AFTER_REQUEUE: Seconds = Seconds::new(2.0);
 /// When SLURM was killed it may have forgotten that a job runs. It ends the job when the node tells
 /// of it, which takes as long as this at most.
 const ORPHANS: Seconds = Seconds::new(20.0);
+/// A part of a heterogeneous job waits this long for the others.
+const GATHER: Seconds = Seconds::new(600.0);
 /// A node that does not come up in so many boot times, and this long, does not come up.
 const BOOTS: f64 = 3.0;
 const BOOT_SLACK: Seconds = Seconds::new(60.0);
@@ -105,7 +107,14 @@ impl Slurm {
             let released = match seen.het_job_id {
                 Some(_) => match self.release_parts(&seen, known) {
                     Some(released) => released,
-                    None => return step,
+                    None => {
+                        return match step {
+                            // What is kept for it is given back if the others do not come.
+                            Step::Since(at, _) if now > at + GATHER => Step::Failed,
+                            Step::Since(..) => step,
+                            _ => Step::Since(now, now),
+                        };
+                    }
                 },
                 None => {
                     if !self.limits_hold(placement) {
@@ -135,12 +144,12 @@ impl Slurm {
             }
             // It was released by a controller that is gone, or by somebody else.
             // One that SLURM has requeued by itself would wait for two minutes.
-            Step::New
+            Step::New | Step::Since(..)
                 if job.state_reason != "BeginTime" && self.asks_for(job, slurm, placement) =>
             {
                 Step::Released(now)
             }
-            Step::New => {
+            Step::New | Step::Since(..) => {
                 self.hold(&number);
                 step
             }
