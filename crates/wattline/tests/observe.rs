@@ -289,7 +289,9 @@ fn a_report_adds_up_and_shows_a_user_only_his_own() {
         }
     }
     let totals = &report["totals"];
-    assert_eq!((&totals["late"], &totals["deadlines_met"]), (&json!(2), &json!(2)), "{totals}");
+    // Another one may have ended by now, in time.
+    assert_eq!(totals["late"], 2, "{totals}");
+    assert!(matches!(totals["deadlines_met"].as_u64(), Some(2 | 3)), "{totals}");
     assert!(totals["tardiness_eur"].as_f64().unwrap() > 0.0);
     assert!(totals["completion_p50_s"].as_f64() <= totals["completion_p99_s"].as_f64());
     assert!(totals["energy_known"].as_u64().unwrap() >= 4, "{totals}");
