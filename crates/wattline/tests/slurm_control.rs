@@ -193,8 +193,14 @@ fn run() -> Option<f64> {
         })
         .sum();
     let realised = energy + late;
-    let summary = simulated(&specs, &submitted, &orders, &site);
-    let (predicted, foreseen) = (summary.total_cost, summary.energy_cost);
+    // What is to be expected: the mean over how long SLURM may take.
+    let delays = START.iter().flat_map(|start| STOP.map(|stop| (*start, stop)));
+    let all: Vec<Summary> =
+        delays.map(|delays| simulated(&specs, &submitted, &orders, delays, &site)).collect();
+    let mean = |of: fn(&Summary) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    let (predicted, foreseen) = (mean(|s| s.total_cost), mean(|s| s.energy_cost));
+    let costs: Vec<String> = all.iter().map(|s| format!("{:.2}", s.total_cost)).collect();
+    println!("simulated: {} EUR", costs.join(", "));
     let off = (realised - predicted).abs() / realised;
     println!(
         "seed {seed}: 30 jobs in {span:.0} s: realised {realised:.2} EUR ({energy:.2} energy, {late:.2} late), \
@@ -254,6 +260,7 @@ fn simulated(
     specs: &[Spec],
     submitted: &[f64],
     orders: &[(f64, f64)],
+    (start_delay, stop_delay): (f64, f64),
     site: &std::path::Path,
 ) -> Summary {
     let scenario = Scenario::read(site).unwrap();
@@ -295,8 +302,8 @@ fn simulated(
     // It knows what the controller knows, no more.
     instance.foresight = Foresight::Learned;
     instance.world.measure_every = Some(Seconds::new(5.0));
-    instance.world.start_delay = Seconds::new(START);
-    instance.world.stop_delay = Seconds::new(STOP);
+    instance.world.start_delay = Seconds::new(start_delay);
+    instance.world.stop_delay = Seconds::new(stop_delay);
     for (name, alone) in WORKLOADS {
         let readings = (1..=GPUS).flat_map(|gpus| {
             [200.0, 300.0, LIMIT].map(|limit| Reading {

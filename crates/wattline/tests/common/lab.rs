@@ -310,10 +310,10 @@ impl Drop for Lab {
 pub const SAVE: f64 = 0.3;
 pub const LOAD: f64 = 0.5;
 /// SLURM's part, and ours: from the order to start until a job runs (1.0 to 1.7 s as the controller
-/// learns it here), and from when it has saved until its GPUs are seen free (0.2 to 0.5 s, and a
-/// poll).
-pub const START: f64 = 1.5;
-pub const STOP: f64 = 1.0;
+/// learns it here), and from when it has saved until its GPUs are seen free (0.2 to 0.5 s, and half a
+/// second until somebody looks).
+pub const START: [f64; 3] = [1.0, 1.35, 1.7];
+pub const STOP: [f64; 3] = [0.2, 0.6, 1.0];
 
 /// A job.
 #[derive(Clone, Debug)]
