@@ -7,6 +7,7 @@ use super::Slurm;
 use super::command::CommandError;
 use super::read::SlurmJob;
 use crate::backend::Known;
+use crate::directory::SlurmOrigin;
 use wattline_core::placement::Placement;
 use wattline_core::state::Phase;
 
@@ -29,7 +30,7 @@ impl Slurm {
             return None;
         }
         let seen = self.seen.clone()?;
-        let parts: Vec<(&SlurmJob, &Placement)> = seen
+        let parts: Vec<(&SlurmJob, &Placement, &SlurmOrigin)> = seen
             .jobs
             .iter()
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
@@ -37,10 +38,11 @@ impl Slurm {
                 let id = known.directory.find(&super::seen::key(part))?;
                 let state = known.engine.state().find_job(id)?;
                 let starts = matches!(state.phase, Phase::Starting(_)) && part.state.waits();
-                Some((part, state.held.as_ref().filter(|_| starts)?))
+                let held = state.held.as_ref().filter(|_| starts)?;
+                Some((part, held, known.directory.slurm(id)?))
             })
             .collect::<Option<_>>()?;
-        if !parts.iter().fold(true, |hold, (_, held)| self.limits_hold(held) && hold) {
+        if !parts.iter().fold(true, |hold, (_, held, _)| self.limits_hold(held) && hold) {
             return None;
         }
         Some(self.let_parts_go(job, &parts))
@@ -49,11 +51,11 @@ impl Slurm {
     fn let_parts_go(
         &self,
         first: &SlurmJob,
-        parts: &[(&SlurmJob, &Placement)],
+        parts: &[(&SlurmJob, &Placement, &SlurmOrigin)],
     ) -> Result<(), CommandError> {
         // What is said of the first is said of all, so the others have their say after it.
-        let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|(part, _)| part.leads());
-        for (part, placement) in leaders.into_iter().chain(others) {
+        let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|(part, ..)| part.leads());
+        for (part, placement, slurm) in leaders.into_iter().chain(others) {
             let names = self.names(placement);
             let id = format!("JobId={}", part.key.id);
             if part.leads() {
@@ -61,7 +63,8 @@ impl Slurm {
                 self.scontrol(&["update", &id, &others, "StartTime=now"])?;
             } else {
                 let there = format!("ReqNodeList={}", names.join(","));
-                self.scontrol(&["update", &id, "ExcNodeList=", &there, "StartTime=now"])?;
+                let own = format!("ExcNodeList={}", slurm.asked.excluded.join(","));
+                self.scontrol(&["update", &id, &own, &there, "StartTime=now"])?;
             }
         }
         self.scontrol(&["release", &first.key.id.to_string()])

@@ -27,12 +27,7 @@ impl Slurm {
     ) -> Option<Vec<String>> {
         let names = self.names(placement).join(",");
         if slurm.as_asked {
-            return Some(vec![
-                "update".into(),
-                format!("JobId={number}"),
-                format!("ReqNodeList={names}"),
-                "StartTime=now".into(),
-            ]);
+            return Some(only(number, format!("ReqNodeList={names}")));
         }
         Some(update(number, &self.request(slurm, placement)?, &names))
     }
@@ -43,20 +38,10 @@ impl Slurm {
         let names = slurm.asked.required.join(",");
         if job.leads() {
             // SLURM lets no nodes be named for the first part of such a job.
-            return vec![
-                "update".into(),
-                format!("JobId={number}"),
-                format!("ExcNodeList={}", slurm.asked.excluded.join(",")),
-                "StartTime=now".into(),
-            ];
+            return only(&number, format!("ExcNodeList={}", slurm.asked.excluded.join(",")));
         }
         if slurm.as_asked {
-            return vec![
-                "update".into(),
-                format!("JobId={number}"),
-                format!("ReqNodeList={names}"),
-                "StartTime=now".into(),
-            ];
+            return only(&number, format!("ReqNodeList={names}"));
         }
         update(&number, &slurm.asked, &names)
     }
@@ -150,6 +135,11 @@ impl Slurm {
             Runs::Elsewhere
         }
     }
+}
+
+/// The arguments that change a waiting job's nodes and nothing else.
+fn only(number: &str, nodes: String) -> Vec<String> {
+    vec!["update".into(), format!("JobId={number}"), nodes, "StartTime=now".into()]
 }
 
 /// The arguments that make a waiting job ask for this.
