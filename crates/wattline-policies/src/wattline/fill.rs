@@ -11,8 +11,6 @@ const TRIES: usize = 200;
 /// A job whose start decides for good on its shape starts if that costs at most this much more than
 /// to wait.
 const COMMIT: f64 = 1.1;
-/// What a job gains by starting now is counted per second of its run, and no run is shorter.
-const BRIEF: f64 = 60.0;
 /// Whoever is overdue goes before all others.
 const OVERDUE: f64 = 1e15;
 /// No gain is as great as a broken promise is bad.
@@ -77,17 +75,18 @@ impl Filler<'_, '_, '_> {
     /// Fills the nodes. With `keep`, whoever runs stays where it is.
     pub(super) fn fill(&self, level: Level, keep: bool) -> Filled {
         let problem = self.problem;
-        let fixed = |item: &Item| item.at_first().filter(|_| item.pinned || keep);
-        let mut draft: Draft = problem.items.iter().map(fixed).collect();
+        let pinned = |item: &Item| item.at_first().filter(|_| item.pinned);
+        let mut draft: Draft = problem.items.iter().map(pinned).collect();
         let mut nodes = problem.filled(&draft);
         let mut gain = 0.0;
-        for (at, slot) in draft.iter().enumerate().filter(|(at, _)| !problem.items[*at].pinned) {
-            if let Some(slot) = slot {
-                let way = problem.way(slot.way);
-                let watts = problem.usual_watts(way);
-                let costs = self.costs(&problem.items[at], way, (watts, 0.0), true, level);
-                gain += self.gain(at, &costs);
-            }
+        let kept = problem.items.iter().enumerate().filter(|(_, item)| keep && !item.pinned);
+        for (at, item) in kept {
+            let Some(slot) = item.at_first() else { continue };
+            let way = problem.way(slot.way);
+            let watts = problem.added_watts(&nodes, way, &slot.spot);
+            gain += self.gain(at, &self.costs(item, way, (watts, 0.0), true, level));
+            nodes.take(&problem.classes, &slot.spot, way.limit);
+            draft[at] = Some(slot);
         }
         let mut behind = Behind::new(problem, &draft);
         let mut chosen = Vec::new();
@@ -139,8 +138,10 @@ impl Filler<'_, '_, '_> {
         Costs { price: own + taken, own, time }
     }
 
+    /// What a job gains each second by running now, not later; a run that is brief counts as a
+    /// moment.
     fn gain(&self, at: usize, costs: &Costs) -> f64 {
-        (self.market.later[at] - costs.own) / costs.time.max(BRIEF)
+        (self.market.later[at] - costs.own) / costs.time.max(self.problem.moment())
     }
 
     /// The cheapest way to start, or go on, on what is free.
@@ -220,7 +221,8 @@ impl Filler<'_, '_, '_> {
         }
         let (slot, costs) = best?;
         let now = if item.commits { costs.price / COMMIT } else { costs.own };
-        let gain = (self.market.later[at].max(later) - costs.own) / costs.time.max(BRIEF);
+        let gain =
+            (self.market.later[at].max(later) - costs.own) / costs.time.max(self.problem.moment());
         (now <= later * (1.0 + 1e-9)).then_some((slot, gain))
     }
 

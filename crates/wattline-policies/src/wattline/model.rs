@@ -22,6 +22,9 @@ const TOLL: f64 = 12.0;
 const IDLY: f64 = 0.5;
 /// How many submissions tell whether jobs keep coming.
 const LATEST: usize = 60;
+/// A part of a mean run time that is short, and seconds that are.
+const SHORT: f64 = 0.1;
+const MINUTE: f64 = 60.0;
 /// They come within this part of a mean run time.
 const SOON: f64 = 0.5;
 
@@ -348,6 +351,11 @@ impl<'v, 'a> Problem<'v, 'a> {
     pub(super) fn fastest(&self, item: usize) -> f64 {
         let rate = self.ways_of(item).map(|(_, way)| way.rate).fold(0.0, f64::max);
         self.view.state.job(self.items[item].id).job.work.0 / rate
+    }
+
+    /// What is a short time here, in seconds: a minute, or less where jobs take no longer.
+    pub(super) fn moment(&self) -> f64 {
+        (SHORT * self.mean_time).clamp(1.0, MINUTE)
     }
 
     /// The time of a job in the way that takes least GPU time, and that GPU time.

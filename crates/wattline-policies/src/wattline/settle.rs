@@ -10,12 +10,10 @@ use wattline_core::plan::{Decision, JobChange, Plan, Reason};
 use wattline_core::power::Occupancy;
 use wattline_core::units::{Seconds, Watts};
 
-/// An idle node stays up for so long at the least, and at the most.
+/// Whoever is next in line is looked at again after this long.
 const BRIEFLY: Seconds = Seconds::new(60.0);
+/// No idle node stays up for longer.
 const LONG: Seconds = Seconds::new(3600.0);
-/// A job that waits by choice is looked at again after this part of a mean run time, at most a
-/// minute.
-const OFTEN: f64 = 0.1;
 
 /// The plan that carries the draft out.
 pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
@@ -127,8 +125,7 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
         draft[*at].is_none()
             && problem.ways_of(*at).any(|(_, way)| problem.place(nodes, way).is_some())
     };
-    // Where jobs take seconds, a minute is long.
-    let least = (OFTEN * problem.mean_time).clamp(1.0, BRIEFLY.get());
+    let least = problem.moment();
     let wait = |at: usize| {
         let item = &problem.items[at];
         let on_time = |way: &Way| item.due - (item.work / way.rate + item.load) * way.later;
@@ -155,7 +152,7 @@ fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
             0 => {
                 // Nodes that boot in no time would go to and fro at an instant.
                 // Where energy counts for nothing, nobody shall wait for a boot.
-                let least = if problem.time_only { LONG } else { BRIEFLY };
+                let least = if problem.time_only { LONG } else { Seconds::new(problem.moment()) };
                 let after = pays_after(view, id).map(|t| t.max(least).min(LONG));
                 targets.idle(id, after, plan);
             }

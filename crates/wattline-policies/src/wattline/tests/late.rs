@@ -8,8 +8,10 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
-use wattline_core::ids::{GpuTypeId, NodeId, PlanId, UserId, WorkloadId};
+use wattline_core::engine::{Engine, EngineConfig, Event};
+use wattline_core::ids::{GpuTypeId, JobId, NodeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
+use wattline_core::placement::{Allocation, Configuration, Placement, Share};
 use wattline_core::plan::{Decision, Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView};
 use wattline_core::prices::Prices;
@@ -251,4 +253,46 @@ fn a_job_that_waits_is_looked_at_again() {
     };
     let (short, long) = (revisit(60.0, 10.0), revisit(60_000.0, 3600.0));
     assert!((1.0..3.0).contains(&short) && (59.0..61.0).contains(&long), "{short} {long}");
+}
+
+/// One that has a node to itself pays for all of it: it takes the node's other GPUs as soon as
+/// nobody else wants them, with a budget as without.
+#[test]
+fn a_job_that_is_left_alone_takes_the_whole_node() {
+    for budget in [true, false] {
+        let site = Site { nodes: 2, gpus: 4, asleep: vec![], boot: 4.0, price: 150.0, budget };
+        let draw = Draw {
+            work: 1000.0,
+            weight: 20.0,
+            deadline: 100.0,
+            gpus: (1, 4),
+            elasticity: Elasticity::Malleable,
+            preemptible: true,
+        };
+        let at = Timestamp::from_seconds;
+        let energy = Calendar::constant(EnergyPrice::new(site.price));
+        let mut engine = Engine::new(
+            EngineConfig::default(),
+            State::new(cluster(&site), Timestamp::ZERO),
+            wattline(WattlineOptions::default()),
+            Box::new(Formula),
+            Prices { energy, ..Prices::default() },
+            budget.then(|| Calendar::constant(Watts::new(1e6))),
+        );
+        engine.handle(at(0.0), Event::Submitted(Arc::new(draw.job(0.0, site.gpus)))).unwrap();
+        let configuration = Configuration {
+            gpu_type: GpuTypeId(0),
+            gpus: 1,
+            nodes: 1,
+            batch: 64,
+            power_limit: Watts::new(200.0),
+        };
+        let share = Share { node: NodeId(1), mask: 0b100 };
+        let allocation = Allocation::over([share].into_iter().collect());
+        let placement = Placement { configuration, allocation };
+        engine.handle(at(0.0), Event::Found { job: JobId(0), placement }).unwrap();
+        engine.handle(at(60.0), Event::Clock).unwrap();
+        let planned = engine.state().job(JobId(0)).planned.clone().unwrap();
+        assert_eq!(planned.configuration.gpus, 4, "budget: {budget}");
+    }
 }
