@@ -3,29 +3,17 @@
 use super::Slurm;
 use super::progress::{self, Said};
 use super::read::SlurmJob;
+use super::stretch::{Report, Stretch};
 use crate::backend::{Known, News};
 use wattline_core::Timestamp;
 use wattline_core::cluster::NodeDraw;
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
 use wattline_core::job::Work;
-use wattline_core::placement::{Configuration, Placement};
+use wattline_core::placement::Placement;
 use wattline_core::predictor::Measurement;
 use wattline_core::state::JobState;
-use wattline_core::units::{Seconds, Watts};
-
-/// Less than this is no stretch to measure.
-const LEAST: Seconds = Seconds::new(1.0);
-
-/// A stretch of a run that is being measured.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
-    configuration: Configuration,
-    since: Timestamp,
-    done: f64,
-    /// Watts of a GPU, added up, and how often.
-    power: (f64, u32),
-}
+use wattline_core::units::Watts;
 
 impl Slurm {
     /// What a job says about itself.
@@ -47,39 +35,30 @@ impl Slurm {
         let Some(held) = &state.held else { return };
         let Some(said) = self.said(job) else { return };
         let at = said.at.map_or(now, |at| Timestamp::from_seconds(at).min(now));
+        let report = Report { at, done: said.done };
         let power = self.gpu_power(held, known);
-        let fresh = Stretch {
-            configuration: held.configuration,
-            since: at,
-            done: said.done,
-            power: (0.0, 0),
+        let configuration = held.configuration;
+        let stretch = self.stretches.entry(id).or_insert_with(|| Stretch::new(configuration, now));
+        if stretch.configuration != configuration || stretch.is_behind(report) {
+            *stretch = Stretch::new(configuration, now);
+        }
+        let measured = if ends {
+            stretch.end(report)
+        } else {
+            stretch.heard(report, power);
+            stretch.due(self.site.config.measure_every)
         };
-        let stretch = self.stretches.entry(id).or_insert(fresh);
-        if let Some(watts) = power {
-            stretch.power = (stretch.power.0 + watts.get(), stretch.power.1 + 1);
-        }
-        let stretch = *stretch;
-        if stretch.configuration != held.configuration || said.done < stretch.done {
-            self.stretches.insert(id, fresh);
-            return;
-        }
-        let seconds = at.since(stretch.since);
-        let due = seconds >= self.site.config.measure_every || ends;
-        if !due || seconds < LEAST || said.done <= stretch.done {
-            return;
-        }
-        self.stretches.insert(id, fresh);
+        let Some(measured) = measured else { return };
         news.push(News::Event(Event::Progress { job: id, done: Work(said.done) }));
-        let (sum, count) = stretch.power;
         news.push(News::Event(Event::Measured(Measurement {
-            at,
+            at: measured.until,
             job: id,
             workload: state.job.workload,
-            configuration: held.configuration,
+            configuration,
             node: held.allocation.only_node(),
-            processed: Work(said.done - stretch.done),
-            seconds,
-            power: (count > 0).then(|| Watts::new(sum / f64::from(count))),
+            processed: Work(measured.processed),
+            seconds: measured.seconds,
+            power: measured.power,
             noise_scale: None,
             load: None,
         })));
