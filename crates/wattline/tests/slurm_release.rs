@@ -68,7 +68,7 @@ fn everything_goes_back_to_slurm_as_it_was() {
     // One that SLURM places on the nodes it is told, and one that waits for it.
     let sleeps = "#!/bin/bash\nsleep 600\n";
     let choosy = lab.submit_with("choosy", sleeps, &["-x", "n1", "--gpus=1", "--requeue"]);
-    let after = ["--gres=gpu:1", "-d", &format!("afterok:{choosy}")];
+    let after = ["--gres=gpu:1", "--begin=now+3600", "-d", &format!("afterok:{choosy}")];
     let after = lab.submit_with("after", sleeps, &after);
     let parked = |lab: &Lab| {
         let after = job(lab, after);
@@ -149,7 +149,9 @@ fn everything_goes_back_to_slurm_as_it_was() {
     let now = job(&lab, choosy);
     assert!(!now.held && now.required_nodes.is_empty(), "{now:?}");
     assert_eq!((now.excluded_nodes, now.gpus_per_job.unwrap().count), (vec!["n1".into()], 1));
-    assert!(!parked(&lab) && !job(&lab, after).held, "{:?}", job(&lab, after));
+    let after = job(&lab, after);
+    let in_an_hour = after.eligible.map(|at| at.seconds() - after.key.submit.seconds());
+    assert!(!after.held && in_an_hour.is_some_and(|s| (3590.0..3610.0).contains(&s)), "{after:?}");
     lab.until("what SLURM starts", LONG, || {
         [moved, choosy, stranger].iter().all(|number| job(&lab, *number).state == State::Running)
     });

@@ -9,7 +9,7 @@ mod lab;
 use lab::{Lab, Spec};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wattline_controller::slurm::read::{SlurmJob, State};
 
 /// One lab at a time.
@@ -96,7 +96,10 @@ fn whatever_users_ask_for_they_get() {
     let alone = ask("alone", &["--exclusive", "--gres=gpu:1"]);
     let bare = ask("bare", &[]);
     let after = ask("after", &["--gres=gpu:1", "-d", &format!("afterok:{there}")]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let later = ask("later", &["--gres=gpu:1", "--begin=now+10"]);
+    let both = ["--gres=gpu:1", "--begin=now+40", "-d", &format!("afterok:{there}")];
+    let both = ask("both", &both);
     let parts = ask("parts", &["--gres=gpu:1", ":", "--gres=gpu:2"]);
     let all = [
         in_all,
@@ -111,6 +114,7 @@ fn whatever_users_ask_for_they_get() {
         bare,
         after,
         later,
+        both,
         parts,
         parts + 1,
     ];
@@ -135,6 +139,9 @@ fn whatever_users_ask_for_they_get() {
     assert_eq!((gpus(parts), gpus(parts + 1)), (vec![1], vec![2]));
     assert_eq!(runs[&parts].began, runs[&(parts + 1)].began);
     assert!(runs[&after].began >= runs[&there].began + 3.0);
+    // SLURM counts whole seconds.
+    assert!(runs[&later].began >= now + 9.0, "{:?} {now}", runs[&later]);
+    assert!(runs[&both].began >= (now + 39.0).max(runs[&there].began + 3.0), "{:?}", runs[&both]);
 
     // Those who can be moved have the cluster to themselves again, as far as the budget goes.
     lab.until("jobs to run again", Duration::from_secs(60), || {

@@ -2,21 +2,32 @@
 //!
 //! SLURM does not look at what a held job waits for. So such a job is let go with a begin far away:
 //! SLURM then says when the others have ended, and does not start it. From then on it is a job like
-//! all others.
+//! all others. How far away tells when it may begin: calendars repeat after 400 years.
 
 use super::Slurm;
+use super::command::CommandError;
 use super::read::SlurmJob;
 use crate::backend::Known;
 use wattline_core::Timestamp;
+use wattline_core::units::Seconds;
 
-/// When a job that waits for others begins, as SLURM is told.
-const NEVER: &str = "2099-01-01T00:00:00";
-/// Who begins after this waits for others: 2098, in seconds since 1970.
-const LATER: f64 = 4.039e9;
+/// 400 years.
+const AWAY: Seconds = Seconds::new(146_097.0 * 86_400.0);
 
 /// Whether a job was let go only so that SLURM sees what it waits for.
 pub(super) fn is_parked(job: &SlurmJob) -> bool {
-    job.state.waits() && job.eligible.or(job.start).is_some_and(|at| at.seconds() > LATER)
+    job.state.waits() && job.eligible.or(job.start).is_some_and(|at| at.seconds() > AWAY.get())
+}
+
+/// Before when a job is not to begin, if anybody said so.
+pub(super) fn begin(job: &SlurmJob) -> Option<Timestamp> {
+    if is_parked(job) { Some(job.eligible.or(job.start)? - AWAY) } else { job.eligible }
+}
+
+/// A time as SLURM's commands take it: this machine's.
+pub(super) fn told(at: Timestamp) -> Option<String> {
+    let at = jiff::Timestamp::from_second(at.seconds() as i64).ok()?;
+    Some(at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S").to_string())
 }
 
 fn waits_for_others(job: &SlurmJob) -> bool {
@@ -26,7 +37,7 @@ fn waits_for_others(job: &SlurmJob) -> bool {
 impl Slurm {
     /// Whether a job of ours cannot start yet. What its user holds is for him to let go.
     pub(super) fn is_early(&self, now: Timestamp, job: &SlurmJob, mine: bool) -> bool {
-        let later = job.eligible.is_some_and(|at| at > now) && !is_parked(job);
+        let later = begin(job).is_some_and(|at| at > now);
         let held = self.told_by_gate(job).is_some_and(|told| told.asked.hold == Some(true));
         let early = waits_for_others(job) || later;
         mine && self.controls() && job.state.waits() && early && !held
@@ -41,15 +52,19 @@ impl Slurm {
             if !(self.is_early(now, job, mine) && blind && self.may_correct(now, job.key.id)) {
                 continue;
             }
-            let (number, id) = (job.address(), format!("JobId={}", job.address()));
-            let parked = self
-                .commands
-                .run("scontrol", &["update", &id, &format!("StartTime={NEVER}")])
-                .and_then(|_| self.commands.run("scontrol", &["release", &number]));
+            let number = job.address();
+            let parked = self.park(&number, begin(job).unwrap_or(now));
             if let Err(error) = parked {
                 self.complain(format!("job {number} waits for others, unseen by SLURM: {error}"));
             }
         }
+    }
+
+    fn park(&self, number: &str, begin: Timestamp) -> Result<(), CommandError> {
+        let Some(away) = told(begin + AWAY) else { return Ok(()) };
+        let (id, away) = (format!("JobId={number}"), format!("StartTime={away}"));
+        self.scontrol(&["update", &id, &away])?;
+        self.scontrol(&["release", number])
     }
 }
 
@@ -59,9 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_is_later() {
-        let never: jiff::civil::DateTime = NEVER.parse().unwrap();
-        let never = never.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second();
-        assert!(never as f64 > LATER + 86_400.0);
+    fn after_four_hundred_years_it_is_the_same_day() {
+        let begin = Timestamp::from_seconds(1_794_826_186.0);
+        let (near, far) = (told(begin).unwrap(), told(begin + AWAY).unwrap());
+        let year = |text: &str| text[..4].parse::<u32>().unwrap();
+        assert_eq!((year(&far), &far[4..]), (year(&near) + 400, &near[4..]));
+        assert_eq!(told(Timestamp::from_seconds(1e15)), None, "beyond all calendars");
     }
 }

@@ -6,7 +6,7 @@
 //! what runs goes on.
 
 use super::act::SAME;
-use super::early::is_parked;
+use super::early::{self, is_parked};
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
 use super::seen::{NodeIs, Seen, SeenError, node_is};
 use super::{Slurm, command::printable};
@@ -477,7 +477,7 @@ impl Release {
         if !self.may_tell(now, Kind::Job, &name) {
             return None;
         }
-        if let Err(error) = give_back(slurm, job, &name, before, on_hold)
+        if let Err(error) = give_back(now, slurm, job, &name, before, on_hold)
             && self.tries(Kind::Job, &name) >= MOST_TRIES
         {
             return line(Outcome::Failed, &error.to_string());
@@ -523,6 +523,7 @@ impl Release {
 
 /// Tells SLURM.
 fn give_back(
+    now: Timestamp,
     slurm: &Slurm,
     job: &SlurmJob,
     name: &str,
@@ -533,8 +534,9 @@ fn give_back(
         slurm.scontrol(&slurm.told_as_before(job, before))?;
     } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
-        let id = format!("JobId={name}");
-        slurm.commands.run("scontrol", &["update", &id, "StartTime=now"])?;
+        let begin = early::begin(job).filter(|at| is_parked(job) && *at > now);
+        let begin = begin.and_then(early::told).unwrap_or_else(|| "now".into());
+        slurm.scontrol(&["update", &format!("JobId={name}"), &format!("StartTime={begin}")])?;
     }
     if !on_hold {
         slurm.commands.run("scontrol", &["release", name])?;
