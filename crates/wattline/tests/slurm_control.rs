@@ -6,10 +6,10 @@
 #[path = "common/lab.rs"]
 mod lab;
 
-use lab::{BUSY, GPUS, LIMIT, LOAD, Lab, SAVE, START, STOP, Spec, WORKLOADS, rate};
+use lab::{BUSY, GPUS, LIMIT, LOAD, Lab, SAVE, Spec, WORKLOADS, rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wattline_controller::slurm::read::{NodeGpus, State};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
@@ -37,6 +37,9 @@ const PRICE: f64 = 150.0;
 
 /// What was predicted may be off by this part of what it came to.
 const MOST_OFF: f64 = 0.13;
+
+/// SLURM does not take as long each time: it is simulated with these parts of what it usually takes.
+const AROUND: [f64; 5] = [0.6, 0.8, 1.0, 1.2, 1.4];
 
 /// Six long jobs with time, and when these have spread, twenty-four short ones in a hurry; a
 /// generator without state, so that they are the same each time.
@@ -67,21 +70,9 @@ fn specs(seed: u32) -> Vec<Spec> {
     (0..6).map(long).chain((0..24).map(short)).collect()
 }
 
-/// A run and its simulation are two histories: a start that comes a second later can make the policy
-/// decide otherwise from there on. So one run that is off is repeated, and what both were off is
-/// printed. Everything else must hold each time.
 #[test]
 fn thirty_elastic_jobs_finish_under_control() {
-    let Some(off) = run() else { return };
-    if off >= MOST_OFF {
-        let again = run().unwrap();
-        assert!(again < MOST_OFF, "{:.1} % and {:.1} % off", off * 100.0, again * 100.0);
-    }
-}
-
-/// One run: how far what was predicted is off, as a part of what it came to.
-fn run() -> Option<f64> {
-    let mut lab = Lab::up("control", &[])?;
+    let Some(mut lab) = Lab::up("control", &[]) else { return };
     let site = lab.site(&format!("{BUDGET} W"), "control");
     // Jobs of a minute must be worth some thought.
     let text = std::fs::read_to_string(&site).unwrap();
@@ -91,7 +82,8 @@ fn run() -> Option<f64> {
     lab.control(&site);
     let seed = std::env::var("WATTLINE_LAB_SEED").map_or(0, |seed| seed.parse().unwrap());
     let specs = specs(seed);
-    let began = Instant::now();
+    let (began, start) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+    let start = start.as_secs_f64();
     let mut numbers: Vec<u32> = Vec::new();
     let mut submitted: Vec<f64> = Vec::new();
     let mut ended: BTreeMap<u32, f64> = BTreeMap::new();
@@ -141,7 +133,8 @@ fn run() -> Option<f64> {
                 lab.log()
             );
             if let (State::Completed, Some(end)) = (&job.state, job.end) {
-                ended.entry(job.key.id).or_insert(end.seconds());
+                // SLURM counts whole seconds.
+                ended.entry(job.key.id).or_insert(end.seconds() + 0.5);
             }
             for on in job.gpus.iter().filter(|_| job.state == State::Running) {
                 for gpu in &on.indices {
@@ -159,7 +152,8 @@ fn run() -> Option<f64> {
         std::thread::sleep(Duration::from_millis(300));
     }
     let span = began.elapsed().as_secs_f64();
-    println!("{}", lab.delays());
+    let slurm = lab.delays();
+    println!("SLURM takes {:.2} s to start a job and {:.2} s to stop one", slurm.0, slurm.1);
     assert_eq!(overlaps, 0, "a GPU was used twice");
     println!("{compared} times what runs was compared with what is planned");
     assert!(compared > 100);
@@ -169,8 +163,7 @@ fn run() -> Option<f64> {
     let most = samples.iter().map(|(_, watts)| *watts).fold(0.0, f64::max);
     assert!(most <= BUDGET, "{most} W drawn, {BUDGET} W allowed");
 
-    let (first, last) = (samples[0].0, ended.values().copied().fold(0.0, f64::max));
-    let start = last - span;
+    let last = ended.values().copied().fold(0.0, f64::max);
     let low = samples
         .iter()
         .filter(|(at, _)| (start + orders[0].0 + GRACE..start + orders[1].0 - 1.0).contains(at));
@@ -178,40 +171,40 @@ fn run() -> Option<f64> {
     assert!((1.0..=LOW).contains(&most_low), "{most_low} W drawn, {LOW} W allowed for a while");
     let joules: f64 = samples
         .windows(2)
-        .filter(|pair| pair[0].0 >= start.max(first) && pair[1].0 <= last + 1.0)
+        .filter(|pair| pair[0].0 >= start && pair[1].0 <= last)
         .map(|pair| pair[0].1 * (pair[1].0 - pair[0].0))
         .sum();
     let energy = joules / 3.6e6 * PRICE;
-    let wall = |since: f64| last - (span - since);
     let late: f64 = specs
         .iter()
         .zip(&numbers)
         .zip(&submitted)
         .map(|((spec, number), at)| {
-            let due = wall(*at) + f64::from(spec.deadline);
+            let due = start + at + f64::from(spec.deadline);
             (ended[number] - due).max(0.0) * f64::from(spec.weight) / 3600.0
         })
         .sum();
     let realised = energy + late;
-    // What is to be expected: the mean over how long SLURM may take.
-    let delays = START.iter().flat_map(|start| STOP.map(|stop| (*start, stop)));
+    // What is to be expected is a mean: one second more or less, and the policy decides otherwise
+    // from there on.
+    let about = |seconds: f64| AROUND.map(|factor| seconds * factor);
+    let delays = about(slurm.0).into_iter().flat_map(|start| about(slurm.1).map(|s| (start, s)));
     let all: Vec<Summary> =
         delays.map(|delays| simulated(&specs, &submitted, &orders, delays, &site)).collect();
     let mean = |of: fn(&Summary) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
     let (predicted, foreseen) = (mean(|s| s.total_cost), mean(|s| s.energy_cost));
-    let costs: Vec<String> = all.iter().map(|s| format!("{:.2}", s.total_cost)).collect();
-    println!("simulated: {} EUR", costs.join(", "));
+    let costs = || all.iter().map(|s| s.total_cost);
+    let (least, dearest) = (costs().fold(f64::MAX, f64::min), costs().fold(0.0, f64::max));
+    println!("{} simulations cost {least:.2} to {dearest:.2} EUR", all.len());
     let off = (realised - predicted).abs() / realised;
     println!(
         "seed {seed}: 30 jobs in {span:.0} s: realised {realised:.2} EUR ({energy:.2} energy, {late:.2} late), \
          predicted {predicted:.2} EUR ({foreseen:.2} energy): {:.1} % off; at most {most:.0} W of {BUDGET:.0} W",
         off * 100.0
     );
-    if off >= MOST_OFF {
-        let log = lab.log();
-        log.lines().filter(|line| !line.contains("wattline.serve/1")).for_each(|l| println!("{l}"));
-    }
-    Some(off)
+    let log = lab.log();
+    let said = || log.lines().filter(|line| !line.contains("wattline.serve/1"));
+    assert!(off < MOST_OFF, "{:.1} % off\n{}", off * 100.0, said().collect::<Vec<_>>().join("\n"));
 }
 
 /// Where a job runs.

@@ -147,13 +147,18 @@ impl Lab {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// How long SLURM takes, as the controller has seen it.
-    pub fn delays(&self) -> String {
+    /// How long SLURM takes to start a job and to have its GPUs free again, in seconds, as the
+    /// controller has learnt it.
+    pub fn delays(&self) -> (f64, f64) {
         let socket = self.socket().display().to_string();
         let output = self.run("curl", &["-s", "--unix-socket", &socket, "http://lab/metrics"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let lines = text.lines().filter(|line| line.starts_with("wattline_delay_seconds"));
-        lines.collect::<Vec<_>>().join("\n")
+        let of = |action: &str| -> f64 {
+            let name = format!("wattline_delay_seconds{{action=\"{action}\"}} ");
+            let value = text.lines().find_map(|line| line.strip_prefix(&name));
+            value.unwrap_or_else(|| panic!("no {name}in\n{text}")).parse().unwrap()
+        };
+        (0.5 * (of("start") + of("restart")), of("stop"))
     }
 
     /// Whether the controller still runs.
@@ -297,7 +302,8 @@ impl Drop for Lab {
             let _ = power.kill();
             let _ = power.wait();
         }
-        let keep = std::thread::panicking() && std::env::var_os("WATTLINE_KEEP").is_some();
+        let keep = std::env::var("WATTLINE_KEEP")
+            .is_ok_and(|keep| keep == "all" || std::thread::panicking());
         let _ = Command::new("bash")
             .arg(root().join("lab/down.sh"))
             .env("LAB", &self.folder)
@@ -309,12 +315,6 @@ impl Drop for Lab {
 /// How long saving takes, and reading it again.
 pub const SAVE: f64 = 0.3;
 pub const LOAD: f64 = 0.5;
-/// SLURM's part, and ours: from the order to start until a job runs (1.0 to 1.7 s as the controller
-/// learns it here), and from when it has saved until its GPUs are seen free (0.2 to 0.5 s, and half a
-/// second until somebody looks).
-pub const START: [f64; 3] = [1.0, 1.35, 1.7];
-pub const STOP: [f64; 3] = [0.2, 0.6, 1.0];
-
 /// A job.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -352,8 +352,8 @@ gpus = {GPUS}
 base = "{BASE} W"
 sleep = "{SLEEP} W"
 boot = "{BOOT} W"
-boot_time = "4 s"
-shutdown_time = "10 s"
+boot_time = "2 s"
+shutdown_time = "8 s"
 limits = "pm"
 [budget]
 power = "{budget}"
