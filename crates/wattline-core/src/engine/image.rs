@@ -3,6 +3,7 @@
 //! A policy has nothing to keep: a plan is a function of the view, and a restored engine lets it
 //! look at everything. Alerts are told when they are raised, and not again.
 
+use super::rhythm::Rhythm;
 use super::{Engine, EngineStats, HandedOut, InFlight};
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
@@ -28,6 +29,8 @@ pub struct EngineImage {
     budget: Option<Calendar<Watts>>,
     plan: PlanId,
     plan_due: Option<Timestamp>,
+    #[serde(default)]
+    rhythm: Rhythm,
     revisit: Option<Timestamp>,
     periodic: Option<Timestamp>,
     budget_change: Option<Timestamp>,
@@ -55,6 +58,7 @@ impl Engine<'_> {
             plan,
             look_at_everything: _,
             plan_due,
+            rhythm,
             revisit,
             periodic,
             budget_change,
@@ -75,6 +79,7 @@ impl Engine<'_> {
             budget: budget.clone(),
             plan: *plan,
             plan_due: *plan_due,
+            rhythm: *rhythm,
             revisit: *revisit,
             periodic: *periodic,
             budget_change: *budget_change,
@@ -102,6 +107,7 @@ impl Engine<'_> {
             budget,
             plan,
             plan_due,
+            rhythm,
             revisit,
             periodic,
             budget_change,
@@ -121,6 +127,7 @@ impl Engine<'_> {
         self.plan = plan;
         self.look_at_everything = true;
         self.plan_due = plan_due;
+        self.rhythm = rhythm;
         self.revisit = revisit;
         self.periodic = periodic;
         self.budget_change = budget_change;

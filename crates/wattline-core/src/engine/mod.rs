@@ -16,6 +16,7 @@ mod event;
 mod facts;
 mod image;
 mod outcome;
+mod rhythm;
 
 pub use event::{Alert, Event, EventError};
 pub use image::EngineImage;
@@ -37,6 +38,7 @@ use crate::shed;
 use crate::state::{Phase, State, Target};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
+use rhythm::Rhythm;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,6 +105,7 @@ pub struct Engine<'p> {
     /// The policy must look at everything.
     look_at_everything: bool,
     plan_due: Option<Timestamp>,
+    rhythm: Rhythm,
     revisit: Option<Timestamp>,
     periodic: Option<Timestamp>,
     budget_change: Option<Timestamp>,
@@ -176,6 +179,7 @@ impl<'p> Engine<'p> {
             plan: PlanId(0),
             look_at_everything: true,
             plan_due: None,
+            rhythm: Rhythm::default(),
             revisit: None,
             periodic: None,
             budget_change: None,
@@ -258,6 +262,7 @@ impl<'p> Engine<'p> {
             plan: self.plan,
             look_at_everything: true,
             plan_due: self.plan_due,
+            rhythm: self.rhythm,
             revisit: self.revisit,
             periodic: self.periodic,
             budget_change: self.budget_change,
@@ -461,7 +466,7 @@ impl<'p> Engine<'p> {
 
     /// Asks for a plan after the debounce time.
     fn request_plan(&mut self, now: Timestamp) {
-        let due = now + self.config.debounce;
+        let due = now + self.config.debounce.max(self.rhythm.pause(now));
         self.plan_due = Some(self.plan_due.map_or(due, |d| d.min(due)));
     }
 
@@ -475,6 +480,7 @@ impl<'p> Engine<'p> {
 
     fn make_plan(&mut self, now: Timestamp) {
         self.plan_due = None;
+        self.rhythm.beat(now);
         self.revisit = None;
         self.periodic = self.config.replan_every.map(|every| now + every);
         self.budget_change = self.budget.as_ref().and_then(|calendar| {
