@@ -20,7 +20,7 @@ fn open(instance: &Instance, begun: &str, path: &Path) -> Controller<Emulated> {
 
 /// Another policy after so many turns, again and again.
 const CHANGES: [(u32, &str); 4] =
-    [(20, "wattline+work=2000"), (60, "tiresias"), (61, "fifo"), (90, "wattline+work=2000")];
+    [(20, "wattline+work=2000"), (40, "tiresias"), (41, "fifo"), (60, "wattline+work=2000")];
 
 /// Runs all jobs to their end. It dies after each so many turns, and right after each change.
 fn run(instance: &Instance, path: &Path, deaths: Option<u32>, saves: bool) -> Vec<Entry> {
@@ -58,7 +58,7 @@ fn run(instance: &Instance, path: &Path, deaths: Option<u32>, saves: bool) -> Ve
             controller = open(instance, "edf", path);
         }
     }
-    assert!(turns > 91, "{turns} turns: not all policies had their turn");
+    assert!(turns > 61, "{turns} turns: not all policies had their turn");
     let mut entries = Vec::new();
     let read = |mut entry: Entry| -> Result<(), StoreError> {
         entry.notes.clear();
