@@ -10,7 +10,8 @@ use wattline_core::plan::{Decision, JobChange, Plan, Reason};
 use wattline_core::power::Occupancy;
 use wattline_core::units::{Seconds, Watts};
 
-/// Whoever is next in line is looked at again after this long.
+/// Whoever is next in line is looked at again after this long, and while somebody waits an idle
+/// node stays up for so long at the least.
 const BRIEFLY: Seconds = Seconds::new(60.0);
 /// No idle node stays up for longer.
 const LONG: Seconds = Seconds::new(3600.0);
@@ -111,7 +112,8 @@ pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
         };
         plan.jobs.push(JobChange { job: item.id, decision, reason });
     }
-    say_nodes(problem, &held, &mut plan);
+    let somebody_waits = draft.iter().any(Option::is_none);
+    say_nodes(problem, &held, somebody_waits, &mut plan);
     look_again(problem, draft, &nodes, &mut plan);
     plan
 }
@@ -144,7 +146,7 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
 }
 
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.
-fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
+fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], somebody_waits: bool, plan: &mut Plan) {
     let view = problem.view;
     let mut targets = NodeTargets::new(view);
     for id in view.state.cluster().node_ids() {
@@ -152,7 +154,12 @@ fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], plan: &mut Plan) {
             0 => {
                 // Nodes that boot in no time would go to and fro at an instant.
                 // Where energy counts for nothing, nobody shall wait for a boot.
-                let least = if problem.time_only { LONG } else { Seconds::new(problem.moment()) };
+                // Whoever waits by choice will want one that is up.
+                let least = match (problem.time_only, somebody_waits) {
+                    (true, _) => LONG,
+                    (false, true) => BRIEFLY,
+                    (false, false) => Seconds::new(problem.moment()),
+                };
                 let after = pays_after(view, id).map(|t| t.max(least).min(LONG));
                 targets.idle(id, after, plan);
             }
