@@ -51,7 +51,7 @@ fn specs(seed: u32) -> Vec<Spec> {
     let (long_slack, short_slack) = if seed % 2 == 1 { (75, 22) } else { (120, 40) };
     let long = |n: u32| Spec {
         workload: ["wa", "wb"][(n % 2) as usize],
-        work: 1200 + 8 * draw(n, 1),
+        work: 1000 + 6 * draw(n, 1),
         gpus: 2,
         range: "1-4",
         deadline: long_slack + draw(n, 3) / 2,
