@@ -296,6 +296,8 @@ exec perl {folder}/bin/train.pl --work {work} --rate {alone} --serial {SERIAL} -
 }
 
 impl Drop for Lab {
+    /// With `WATTLINE_KEEP=1` the folder of a test that fails stays, with `WATTLINE_KEEP=all` each:
+    /// the journal, the controller's log, what jobs wrote and what nodes drew.
     fn drop(&mut self) {
         self.kill_controller();
         if let Some(mut power) = self.power.take() {
@@ -315,6 +317,7 @@ impl Drop for Lab {
 /// How long saving takes, and reading it again.
 pub const SAVE: f64 = 0.3;
 pub const LOAD: f64 = 0.5;
+
 /// A job.
 #[derive(Clone, Debug)]
 pub struct Spec {
