@@ -146,12 +146,22 @@ until_is 15 COMPLETED show "$through" state
 same "mark of a job that passed" "$(show "$through" admin_comment)" "wattline/1 ; gpus=1"
 admin=$(date +%s >"$LAB/run/heartbeat"; submit bob --output=/dev/null --wrap=true)
 scontrol hold "$admin"
+at=$(date -d '+1 hour' +%Y-%m-%dT%H:%M:%S)
+later=$(submit bob --begin="$at" --output=/dev/null --wrap=true)
+# As the controller parks a job that waits for another and has a begin of its own: 400 years on.
+parked=$(submit bob --begin="$at" --dependency="afterok:$later" --output=/dev/null --wrap=true)
+scontrol update "JobId=$parked" "StartTime=$((${at%%-*} + 400))-${at#*-}"
+scontrol release "$parked"
 echo $(($(date +%s) - 600)) >"$LAB/run/heartbeat"
 "$fallback" "$LAB/run/heartbeat" 2
 until_is 15 COMPLETED show "$term" state
 same "restarts" "$(value "$(grep ' start ' "$term.out" | tail -1)" restart)" 1
 same "held by its user" "$(show "$own" state) $(show "$own" prioritylong)" "PENDING 0"
 same "held by an administrator" "$(show "$admin" state) $(show "$admin" prioritylong)" "PENDING 0"
+for each in "$later" "$parked"; do
+  same "begin of a job that was let go" "$(show "$each" eligibletime)" "$at"
+  [ "$(show "$each" prioritylong)" != 0 ] || die "a job with a begin of its own is still held"
+done
 echo broken >"$LAB/run/heartbeat"
 through=$(submit alice --gres=gpu:1 --output=/dev/null --wrap=true)
 until_is 15 COMPLETED show "$through" state
