@@ -61,9 +61,6 @@ fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
     let mut known = Ways::new(true);
-    if !problem.shares {
-        known.take_means();
-    }
     let count = view.state.job_count();
     let mut jobs = Vec::new();
     for at in count.saturating_sub(LATEST)..count {

@@ -6,7 +6,9 @@
 //! job is judged by what it costs to its own end, now and later. Nodes are then filled ([`fill`]):
 //! whoever loses most by waiting goes first, in the way that is cheapest at these prices. A job that
 //! runs pays its restart before it is moved, so few are. With a handful of jobs whole schedules are
-//! tried instead ([`complete`]), and to whoever has waited too long a place is owed ([`owed`]).
+//! tried instead ([`complete`]). Where time counts, GPUs are also split by what one more is worth to
+//! each ([`share`]), and the plan is taken that does best when all jobs are run to their ends
+//! ([`rehearse`]). To whoever has waited too long a place is owed ([`owed`]).
 
 mod complete;
 mod costs;
@@ -20,6 +22,7 @@ mod objective;
 mod owed;
 mod place;
 mod prices;
+mod rehearse;
 mod search;
 mod settle;
 mod share;

@@ -126,8 +126,6 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) classes: Vec<Class>,
     /// By GPU type.
     pub(super) classes_of: Vec<Vec<u16>>,
-    /// Whether GPUs are split anew whenever somebody comes or ends.
-    pub(super) shares: bool,
     /// GPUs by type that are there.
     pub(super) gpus_of: Vec<f64>,
     /// How much a GPU-second of a type is worth, relative to the best one.
@@ -183,7 +181,6 @@ impl<'v, 'a> Problem<'v, 'a> {
             ways: Vec::new(),
             classes,
             classes_of,
-            shares: false,
             worth: vec![1.0; gpus_of.len()],
             gpus_of,
             coming: Vec::new(),
@@ -200,15 +197,13 @@ impl<'v, 'a> Problem<'v, 'a> {
         };
         let mut known = Ways::new(objective.limits(view));
         problem.add_items(objective, &mut known);
-        problem.shares = problem.splits_anew();
-        if !problem.deadlines && !problem.shares {
-            known.take_means();
-            problem.ways.iter_mut().for_each(Way::take_mean);
-        }
         problem.serve_overdue();
         problem.weigh_types();
         problem.sum_up();
-        foreseen::foresee(&mut problem, objective, &mut known);
+        // Where every second counts and jobs can be moved, whoever comes is served when it is there.
+        if problem.deadlines {
+            foreseen::foresee(&mut problem, objective, &mut known);
+        }
         problem
     }
 

@@ -7,6 +7,7 @@ use super::complete;
 use super::fill::{Filled, Filler};
 use super::market::{Level, Market};
 use super::model::{Draft, Problem};
+use super::rehearse;
 use super::waiting::Company;
 
 /// How much to search.
@@ -17,39 +18,68 @@ pub(super) struct Effort {
     pub(super) seed: u64,
 }
 
+/// Prices as they are.
+const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
 /// Factors on the prices of GPUs and watts, those first that promise most.
 const GPUS: [f64; 6] = [1.0, 0.5, 0.25, 0.0, 2.0, 0.1];
 const WATTS: [f64; 4] = [1.0, 2.0, 0.3, 4.0];
 /// Jobs looked at while nodes are filled count so many times as work.
 const WORK_PER_JOB: u64 = 10;
 
+/// Where time counts, what is lost by a restart counts so many times when GPUs are split anew; the
+/// first if no more plans are tried.
+const SPLITS: [f64; 4] = [3.0, 1.0, 8.0, 20.0];
+
 /// The best plan found.
 pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Draft {
     let market = Market::new(problem, effort.work);
     let filler = Filler { problem, market: &market, company: Company::new(problem) };
-    if problem.shares {
-        let draft = filler.share();
+    if problem.deadlines { cheapest(&filler, effort) } else { soonest(&filler, effort) }
+}
+
+/// What counts is cost.
+fn cheapest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
+    let problem = filler.problem;
+    let mut best: Option<Filled> = None;
+    fill(filler, effort, |other| {
+        if best.as_ref().is_none_or(|best| other.gain > best.gain + 1e-9 * best.gain.abs()) {
+            best = Some(other);
+        }
+    });
+    let best = best.map(|best| best.draft).unwrap_or_default();
+    let order = || filler.order(USUAL);
+    let restarts = |draft: &Draft| restarts(problem, draft);
+    complete::complete(problem, &best, order, restarts, effort).unwrap_or(best)
+}
+
+/// What counts is time.
+fn soonest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
+    let problem = filler.problem;
+    let jobs = problem.items.len() as u64;
+    // To rehearse a plan takes the square of the jobs.
+    if jobs.saturating_mul(jobs) > effort.work {
+        let draft = filler.share(SPLITS[0]);
         if problem.broken_promises(&draft) == 0 {
             return draft;
         }
+        return filler.fill(USUAL, false).draft;
     }
-    let usual = Level { gpus: 1.0, watts: 1.0 };
-    let mut best = filler.fill(usual, false);
-    let mut take = |other: Filled| {
-        if other.gain > best.gain + 1e-9 * best.gain.abs() {
-            best = other;
-        }
-    };
-    take(filler.fill(usual, true));
+    let mut drafts: Vec<Draft> = SPLITS.iter().map(|restarts| filler.share(*restarts)).collect();
+    fill(filler, effort, |other| drafts.push(other.draft));
+    rehearse::best(problem, drafts)
+}
+
+/// Nodes filled at all levels of prices.
+fn fill(filler: &Filler<'_, '_, '_>, effort: &Effort, mut take: impl FnMut(Filled)) {
+    let problem = filler.problem;
+    take(filler.fill(USUAL, false));
+    take(filler.fill(USUAL, true));
     let watts = if problem.budget.is_finite() { &WATTS[..] } else { &WATTS[..1] };
     let levels = GPUS.iter().flat_map(|gpus| watts.iter().map(|watts| (*gpus, *watts)));
     let affordable = effort.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
     for (gpus, watts) in levels.skip(1).take(affordable as usize) {
         take(filler.fill(Level { gpus, watts }, false));
     }
-    let order = || filler.order(usual);
-    let restarts = |draft: &Draft| restarts(problem, draft);
-    complete::complete(problem, &best.draft, order, restarts, effort).unwrap_or(best.draft)
 }
 
 /// What is lost by a restart counts so many times where whole schedules are judged.

@@ -1,22 +1,21 @@
 //! GPUs are shared out by what one more is worth to each job, where only time counts, or time and
-//! energy, and restarts are cheap beside run times.
+//! energy.
 //!
-//! A unit of a job's work is worth what it costs at the market's prices from now to the job's end.
-//! So every way to run has a worth per second, and GPUs go, a few at a time, to whoever gains most
-//! for each. When somebody comes or ends, the GPUs are split anew. Where restarts are dear that
-//! costs more than it brings, and jobs wait for each other instead ([`super::fill`]).
+//! A unit of work that is done now brings the job's end nearer, so it is worth what is saved there:
+//! the job's waiting, its energy, and its GPUs at what they are worth to others *then*. Short jobs end
+//! while GPUs are still wanted, and so go before long ones by as much as is best for all. Every way to
+//! run has such a worth per second, and GPUs go, a few at a time, to whoever gains most for each. When
+//! somebody comes or ends, the GPUs are split anew, as far as that is worth the restarts.
 
 use super::fill::Filler;
 use super::market::Level;
-use super::model::{Draft, Problem, Slot};
+use super::model::{Draft, Slot};
 use super::nodes::Spot;
 use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 
-/// GPUs are split anew where a restart takes at most this part of a run, on average.
-const CHEAP: f64 = 1.0 / 40.0;
-/// What is lost by a restart counts so many times.
-const RESTARTS: f64 = 3.0;
+/// What the last part of a run saves, this much of it, tells what a unit of work is worth.
+const LAST: f64 = 0.1;
 /// A split is taken to last for so many seconds at the least, and at the most.
 const LASTS: (f64, f64) = (10.0, 1800.0);
 /// A change of way that takes no more GPUs counts as this part of one.
@@ -44,26 +43,14 @@ struct Step {
     to: u32,
 }
 
-impl Problem<'_, '_> {
-    /// Whether it pays to split GPUs anew whenever somebody comes or ends.
-    pub(super) fn splits_anew(&self) -> bool {
-        if self.deadlines || self.items.iter().any(|item| item.commits) {
-            return false;
-        }
-        let restarts: f64 = self.items.iter().map(|item| item.restart).sum();
-        let runs: f64 = (0..self.items.len()).map(|at| self.fastest(at)).sum();
-        restarts <= CHEAP * runs
-    }
-}
-
 impl Filler<'_, '_, '_> {
-    /// Shares out all GPUs.
-    pub(super) fn share(&self) -> Draft {
+    /// Shares out all GPUs. What is lost by a restart counts so many times.
+    pub(super) fn share(&self, restarts: f64) -> Draft {
         let problem = self.problem;
         let fixed = problem.items.iter().map(|item| item.at_first().filter(|_| item.pinned));
         let mut draft: Draft = fixed.collect();
         let choices: Vec<Vec<Choice>> = (0..draft.len())
-            .map(|at| if draft[at].is_some() { Vec::new() } else { self.choices(at) })
+            .map(|at| if draft[at].is_some() { Vec::new() } else { self.choices(at, restarts) })
             .collect();
         let chosen = self.split(&draft, &choices);
         let slot = |way: u32| Slot { way, spot: Spot::new() };
@@ -78,20 +65,34 @@ impl Filler<'_, '_, '_> {
         draft
     }
 
-    /// What each way is worth to a job.
-    fn choices(&self, at: usize) -> Vec<Choice> {
+    /// What a unit of a job's work is worth now.
+    fn unit(&self, at: usize) -> f64 {
         let problem = self.problem;
         let item = &problem.items[at];
-        let (usual, only_watts) =
-            (Level { gpus: 1.0, watts: 1.0 }, Level { gpus: 0.0, watts: 1.0 });
-        let joule = problem.prices.watt(0.0, 1.0);
-        let mut unit = f64::INFINITY;
+        let usual = Level { gpus: 1.0, watts: 1.0 };
+        let (mut least, mut unit) = (f64::INFINITY, f64::INFINITY);
         for (_, way) in problem.ways_of(at) {
             let time = item.work / way.rate;
-            let taken = self.market.taken(way, problem.committed_watts(way), time, usual);
+            let watts = problem.committed_watts(way);
+            let taken = |time: f64| self.market.taken(way, watts, time, usual);
             let energy = problem.prices.watt(0.0, time) * problem.usual_watts(way);
-            unit = unit.min((item.weight * time + taken + energy) / item.work.max(1e-9));
+            let cost = item.weight * time + taken(time) + energy;
+            if cost < least {
+                let last = taken(time) - taken(time * (1.0 - LAST));
+                let saves = LAST * (item.weight * time + energy) + last;
+                (least, unit) = (cost, saves / (LAST * item.work).max(1e-9));
+            }
         }
+        unit
+    }
+
+    /// What each way is worth to a job.
+    fn choices(&self, at: usize, restarts: f64) -> Vec<Choice> {
+        let problem = self.problem;
+        let item = &problem.items[at];
+        let only_watts = Level { gpus: 0.0, watts: 1.0 };
+        let joule = problem.prices.watt(0.0, 1.0);
+        let unit = self.unit(at);
         let now = item.now.as_ref().filter(|_| item.runs);
         let choice = |(index, way): (u32, &super::ways::Way)| {
             let watts = problem.committed_watts(way);
@@ -100,7 +101,7 @@ impl Filler<'_, '_, '_> {
             if now.is_some_and(|now| problem.same_but_limit(now.way, index)) {
                 // Whoever stays does not restart, which is worth more the sooner it ends.
                 let lasts = (item.work / way.rate).clamp(LASTS.0, LASTS.1);
-                let restart = item.restart * problem.hysteresis * RESTARTS;
+                let restart = item.restart * problem.hysteresis * restarts;
                 worth += unit * way.rate * restart / lasts;
             }
             Choice {

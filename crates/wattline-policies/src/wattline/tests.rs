@@ -1,11 +1,14 @@
 //! Two kinds of GPUs with jobs for them: what the market says of these.
 
 mod late;
+mod rehearsal;
 
+use super::fill::Filler;
 use super::market::{Level, Market};
-use super::model::Problem;
+use super::model::{Problem, Slot};
 use super::objective::{Goal, Objective};
 use super::search::{self, Effort};
+use super::waiting::Company;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
@@ -225,36 +228,33 @@ fn any_bound_on_work_will_do() {
 }
 
 #[test]
-fn where_time_counts_gpus_are_split_among_all() {
-    let effort = Effort { work: 100_000, seed: 1 };
-    let restart = RestartCost { save: Seconds::new(1.0), load: Seconds::new(3.0) };
-    let gpus_of = |count: u32| {
-        let jobs = many(count).map(|job| Job { restart, ..job });
-        look_for(Goal::Jct, 0.0, jobs, None, |problem| {
-            assert!(problem.shares);
-            let draft = search::search(problem, &effort);
-            let gpus = |slot: &Option<super::model::Slot>| {
-                slot.as_ref().map_or(0, |slot| problem.way(slot.way).shape.gpus)
-            };
-            draft.iter().map(gpus).collect::<Vec<u32>>()
-        })
-    };
-    for count in [4, 9, 16] {
-        let gpus = gpus_of(count);
-        assert_eq!(gpus.iter().sum::<u32>(), 16, "no GPU is left over: {gpus:?}");
-        assert!(gpus.iter().all(|gpus| *gpus > 0), "nobody waits: {gpus:?}");
+fn where_time_counts_no_gpu_is_left_over() {
+    for count in [9, 16, 40] {
+        look_for(Goal::Jct, 0.0, many(count), None, |problem| {
+            let market = Market::new(problem, 100_000);
+            let filler = Filler { problem, market: &market, company: Company::new(problem) };
+            let draft = filler.share(3.0);
+            let gpus = draft.iter().flatten().map(|slot| problem.way(slot.way).shape.gpus);
+            assert_eq!(gpus.sum::<u32>(), 16, "{count} jobs: {draft:?}");
+        });
     }
-    assert_eq!(gpus_of(40).iter().sum::<u32>(), 16);
 }
 
 #[test]
-fn where_restarts_are_dear_or_starts_are_for_good_gpus_are_not_split() {
-    let restart = RestartCost { save: Seconds::new(60.0), load: Seconds::new(120.0) };
-    let slow = || many(9).map(|job| Job { restart, ..job });
-    let moldable = || many(9).map(|job| Job { elasticity: Elasticity::Moldable, ..job });
-    assert!(!look_for(Goal::Jct, 0.0, slow(), None, |problem| problem.shares));
-    assert!(!look_for(Goal::Jct, 0.0, moldable(), None, |problem| problem.shares));
-    assert!(!look_for(Goal::Cost, 0.0, many(9), None, |problem| problem.shares));
+fn where_time_counts_short_jobs_get_more_gpus_than_long_ones() {
+    let jobs = [1.0, 2.0, 4.0, 8.0].map(|times| Job {
+        work: Work(900.0 * times),
+        gpus: Bounds { min: 1, max: 16, requested: 1 },
+        ..job(0.0, Elasticity::Malleable)
+    });
+    let rates = look_for(Goal::Jct, 0.0, jobs, None, |problem| {
+        let market = Market::new(problem, 100_000);
+        let filler = Filler { problem, market: &market, company: Company::new(problem) };
+        let rate = |slot: &Option<Slot>| slot.as_ref().map_or(0.0, |s| problem.way(s.way).rate);
+        filler.share(1.0).iter().map(rate).collect::<Vec<f64>>()
+    });
+    let (short, long) = (rates[0].min(rates[1]), rates[2].max(rates[3]));
+    assert!(short > long && rates[0] > rates[1], "a longer one is served better: {rates:?}");
 }
 
 #[test]
@@ -263,7 +263,6 @@ fn a_split_stays_below_the_budget() {
     for budget in [800.0, 1500.0, 2200.0] {
         let jobs = many(30).map(|job| Job { restart, ..job });
         look_for(Goal::Jct, 0.0, jobs, Some(budget), |problem| {
-            assert!(problem.shares);
             let draft = search::search(problem, &Effort { work: 100_000, seed: 1 });
             assert!(draft.iter().flatten().count() > 0, "nobody starts below {budget} W");
             assert!(problem.filled(&draft).committed <= problem.budget);

@@ -50,13 +50,6 @@ impl Way {
         })
     }
 
-    /// The mean over a good, a usual and a bad run, for all that follows. Where no deadline makes
-    /// a bad run worse than a good one is good, GPU time and the order go by the mean too.
-    pub(super) fn take_mean(&mut self) {
-        self.rate *= 3.0 / (self.sooner + 1.0 + self.later);
-        (self.sooner, self.later) = (1.0, 1.0);
-    }
-
     fn energy(&self) -> f64 {
         self.power * self.gpus() / self.rate
     }
@@ -70,8 +63,6 @@ pub(super) struct Ways {
     known: BTreeMap<Key, Vec<Way>>,
     /// Whether a power limit is worth choosing: not where all that is counted is time.
     limits: bool,
-    /// Whether all that counts of a run time is its mean.
-    means: bool,
 }
 
 /// Most ways kept per shape and per job.
@@ -80,13 +71,7 @@ const SHAPES: usize = 8;
 
 impl Ways {
     pub(super) fn new(limits: bool) -> Self {
-        Self { known: BTreeMap::new(), limits, means: false }
-    }
-
-    /// From now on all that counts of a run time is its mean.
-    pub(super) fn take_means(&mut self) {
-        self.means = true;
-        self.known.values_mut().flatten().for_each(Way::take_mean);
+        Self { known: BTreeMap::new(), limits }
     }
 
     /// The way a job is planned at present.
@@ -96,11 +81,7 @@ impl Ways {
         view: &ClusterView<'_>,
         configuration: &Configuration,
     ) -> Option<Way> {
-        let mut way = Way::new(job, view, *configuration)?;
-        if self.means {
-            way.take_mean();
-        }
-        Some(way)
+        Way::new(job, view, *configuration)
     }
 
     /// All ways of a job that are worth a thought.
@@ -109,14 +90,8 @@ impl Ways {
         let adaptive = job.job.elasticity == Elasticity::Adaptive;
         let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
         let key = (job.job.workload, job.menu, adaptive, gpus, batch);
-        let (limits, means) = (self.limits, self.means);
-        self.known.entry(key).or_insert_with(|| {
-            let mut ways = look_up(view, job, adaptive, limits);
-            if means {
-                ways.iter_mut().for_each(Way::take_mean);
-            }
-            ways
-        })
+        let limits = self.limits;
+        self.known.entry(key).or_insert_with(|| look_up(view, job, adaptive, limits))
     }
 }
 
