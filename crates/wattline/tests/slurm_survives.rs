@@ -106,13 +106,19 @@ fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
         let jobs = lab.queue().unwrap_or_default();
         jobs.into_iter().filter(|job| job.state == State::Running).collect::<Vec<_>>()
     };
-    // slurmctld is killed and comes back. It forgets what it has not saved by then, up to 5 s, and
-    // ends jobs that it does not know to run: so none has started or ended for longer than that.
-    let mut calm = (Vec::new(), Instant::now());
+    // slurmctld is killed and comes back. It forgets what it has not saved by then, and ends jobs that
+    // it does not know to run: so none has started or ended for a while. It saves all jobs up to 5 s
+    // after any is changed; a start by its backfill alone may stay unsaved for longer.
+    let saves = [format!("JobId={}", numbers[0]), "JobName=job0".into()];
+    let mut calm = (Vec::new(), Instant::now(), false);
     lab.until("jobs to run and nothing to change", Duration::from_secs(90), || {
         let runs: Vec<_> = running(&lab).iter().map(|job| (job.key, job.gpus.clone())).collect();
         if runs != calm.0 {
-            calm = (runs, Instant::now());
+            calm = (runs, Instant::now(), false);
+        }
+        if !calm.2 && calm.1.elapsed() > Duration::from_secs(4) {
+            lab.ran("scontrol", &["update", &saves[0], &saves[1]]);
+            calm.2 = true;
         }
         calm.0.len() >= 3 && calm.1.elapsed() > Duration::from_secs(12)
     });

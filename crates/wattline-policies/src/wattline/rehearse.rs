@@ -13,7 +13,8 @@ use std::ops::Range;
 
 /// What is lost by a restart now counts so many times: whoever comes may undo what it is for.
 const RESTARTS: f64 = 2.0;
-/// No time is as long as a broken promise is bad.
+/// No other time is as long as that of a job that never starts, and none as a broken promise is bad.
+const NEVER: f64 = 1e12;
 const PROMISE: f64 = 1e15;
 
 /// A way to run.
@@ -184,8 +185,8 @@ impl<'p, 'v, 'a> Stage<'p, 'v, 'a> {
                 self.grow(time, &mut left, &mut going, &mut cost);
             }
         }
-        // Nobody makes room for those who are left.
-        if waits.contains(&true) { f64::INFINITY } else { cost }
+        // Nobody makes room for those who are left. Other plans may, and if none does, the rest counts.
+        cost + NEVER * waits.iter().filter(|waits| **waits).count() as f64
     }
 
     fn start(&self, actor: usize, run: usize, time: f64, lost: f64, left: f64) -> Going {

@@ -5,7 +5,7 @@ use super::super::nodes::Spot;
 use super::super::objective::Goal;
 use super::super::rehearse::{Stage, best};
 use super::{job, look_for};
-use wattline_core::job::{Elasticity, Job, Work};
+use wattline_core::job::{Bounds, Elasticity, Job, Work};
 
 fn jobs() -> [Job; 2] {
     [1800.0, 3600.0].map(|work| Job { work: Work(work), ..job(0.0, Elasticity::Malleable) })
@@ -83,10 +83,16 @@ fn a_restart_now_must_bring_more_than_it_costs() {
 }
 
 #[test]
-fn a_plan_after_which_nobody_ever_starts_is_the_worst() {
-    look_for(Goal::Jct, 0.0, jobs(), Some(100.0), |problem| {
-        let nobody: Draft = vec![None, None];
-        assert_eq!(Stage::new(problem).play(&nobody), f64::INFINITY);
-        assert_eq!(best(problem, vec![nobody.clone()]), nobody);
+fn a_job_that_never_starts_does_not_hide_what_others_gain() {
+    let [short, long] = jobs();
+    let huge = Job { gpus: Bounds { min: 4, max: 4, requested: 4 }, ..long };
+    // There are watts for some GPUs, but never for four.
+    look_for(Goal::Jct, 0.0, [short, huge], Some(500.0), |problem| {
+        let (one, two) = (way(problem, 0, 1), way(problem, 0, 2));
+        let stage = Stage::new(problem);
+        let costs = [None, slot(one), slot(two)].map(|slot| stage.play(&vec![slot, None]));
+        assert!(costs[0] > costs[1] && costs[1] > costs[2], "{costs:?}");
+        let drafts = [None, slot(one), slot(two)].map(|slot| vec![slot, None]);
+        assert_eq!(best(problem, drafts.to_vec())[0], slot(two));
     });
 }
