@@ -75,7 +75,7 @@ fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
         let menu = view.state.menu(job.menu).iter();
         let shape = menu.min_by_key(|shape| shape.gpus.abs_diff(asked)).copied();
         let plain = shape.map(|shape| cluster.plain_configuration(&job.job, shape));
-        let requested = plain.and_then(|plain| known.present(job, view, &plain));
+        let requested = plain.and_then(|plain| Way::new(job, view, plain));
         if let Some(requested) = requested {
             jobs.push(Choices { ways, asked: spends(&requested).1 });
         }

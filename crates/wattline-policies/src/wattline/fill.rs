@@ -14,7 +14,7 @@ const COMMIT: f64 = 1.1;
 /// Whoever is overdue goes before all others.
 const OVERDUE: f64 = 1e15;
 /// No gain is as great as a broken promise is bad.
-const PROMISE: f64 = 1e15;
+pub(super) const PROMISE: f64 = 1e15;
 
 /// A draft and what it is worth.
 #[derive(Clone, Debug)]

@@ -248,7 +248,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                         first + ways.take_while(|way| !same(way)).count() as u32
                     }
                     None => {
-                        self.ways.push(known.present(job, view, c)?);
+                        self.ways.push(Way::new(job, view, *c)?);
                         self.ways.len() as u32 - 1
                     }
                 };

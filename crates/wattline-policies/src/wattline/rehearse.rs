@@ -7,15 +7,15 @@
 //! comes: with nodes, or with one guess at who comes, small differences between plans would drown in
 //! what they happen to shuffle.
 
+use super::fill::PROMISE;
 use super::model::{Draft, Problem};
 use super::ways::Way;
 use std::ops::Range;
 
 /// What is lost by a restart now counts so many times: whoever comes may undo what it is for.
 const RESTARTS: f64 = 2.0;
-/// No other time is as long as that of a job that never starts, and none as a broken promise is bad.
+/// A job that never starts counts for longer than anything but a broken promise.
 const NEVER: f64 = 1e12;
-const PROMISE: f64 = 1e15;
 
 /// A way to run.
 #[derive(Clone, Copy)]

@@ -34,7 +34,12 @@ impl Way {
         f64::from(self.shape.gpus)
     }
 
-    fn new(job: &JobState, view: &ClusterView<'_>, configuration: Configuration) -> Option<Self> {
+    /// A configuration as a way, if it can be predicted.
+    pub(super) fn new(
+        job: &JobState,
+        view: &ClusterView<'_>,
+        configuration: Configuration,
+    ) -> Option<Self> {
         let prediction = view.predictor.predict(&job.job, &configuration)?;
         let sound = prediction.rate.0.is_finite() && prediction.rate.0 > 0.0;
         let (sooner, later) = (prediction.time_quantile(0.2), prediction.time_quantile(0.8));
@@ -72,16 +77,6 @@ const SHAPES: usize = 8;
 impl Ways {
     pub(super) fn new(limits: bool) -> Self {
         Self { known: BTreeMap::new(), limits }
-    }
-
-    /// The way a job is planned at present.
-    pub(super) fn present(
-        &self,
-        job: &JobState,
-        view: &ClusterView<'_>,
-        configuration: &Configuration,
-    ) -> Option<Way> {
-        Way::new(job, view, *configuration)
     }
 
     /// All ways of a job that are worth a thought.
