@@ -1,25 +1,31 @@
 //! Complete schedules, for when few jobs are there.
 //!
 //! With a handful of jobs every one of them can be given its node, its way and its turn, and the
-//! whole schedule is judged as the machines will bill it, node by node. Annealing over such
-//! schedules comes close to the best one there is; with many jobs it would not, and what a line
-//! over pools says is then as good.
+//! whole schedule is judged as the machines will bill it, node by node: a change concerns one node
+//! or two, and only these are judged again. Annealing over such schedules comes close to the best
+//! one there is; with many jobs it would not, and what the market says is then as good.
 
-use super::model::{Draft, Problem, Slot};
+use super::model::{Class, Draft, Item, Problem, Slot};
+use super::nodes::NO_CLASS;
 use super::search::Effort;
+use super::ways::Way;
+use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::ops::Range;
 
 /// No more jobs than this are scheduled completely.
 const MOST_JOBS: usize = 10;
 const MOST_NODES: usize = 64;
-/// Schedules tried.
-const TRIES: usize = 8000;
-/// What a try counts as work.
-const WORK_PER_TRY: usize = 10;
+/// Schedules tried for each job; each counts as a unit of work.
+const TRIES_PER_JOB: usize = 3200;
 /// Where annealing begins and ends, as parts of the cost.
-const HOT: f64 = 0.05;
-const COLD: f64 = 0.0002;
+const HOT: f64 = 0.02;
+const COLD: f64 = 0.002;
+/// What is lost by a restart counts so many times, and a part of what the rest of the job's energy
+/// costs.
+const RESTARTS: f64 = 2.5;
+const ENERGY: f64 = 0.1;
 
 /// What is decided for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,21 +37,40 @@ struct Task {
     waits: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Schedule {
     /// In which order jobs take their GPUs.
     order: Vec<usize>,
     tasks: Vec<Task>,
+    /// By node: no node's depends on what is on another.
+    costs: Vec<f64>,
+}
+
+impl Schedule {
+    fn cost(&self) -> f64 {
+        self.costs.iter().sum()
+    }
+
+    /// Takes over another without new memory.
+    fn copy(&mut self, other: &Self) {
+        self.order.clone_from(&other.order);
+        self.tasks.clone_from(&other.tasks);
+        self.costs.clone_from(&other.costs);
+    }
 }
 
 struct Judge<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
-    /// By node and GPU, soonest first.
-    free: Vec<Vec<f64>>,
-    /// By node: starts, ends and GPUs.
-    runs: Vec<Vec<(f64, f64, u8)>>,
+    /// What each job must gain to leave the GPUs it has.
+    moving: Vec<f64>,
+    /// Nodes that a way could be on, by way.
+    hosts: Vec<Vec<u32>>,
+    /// Of the node that is judged: when its GPUs are free, soonest first, and when more or fewer are
+    /// in use, in order.
+    free: Vec<f64>,
+    changes: Vec<(f64, i16)>,
+    /// By job.
     starts: Vec<f64>,
-    times: Vec<f64>,
 }
 
 /// Improves a solution by scheduling all jobs completely, if they are few.
@@ -53,7 +78,6 @@ pub(super) fn complete(
     problem: &Problem<'_, '_>,
     found: &Draft,
     order: impl FnOnce() -> Vec<u32>,
-    restarts: impl Fn(&Draft) -> f64,
     effort: &Effort,
 ) -> Option<Draft> {
     let nodes = problem.view.state.cluster().nodes().len();
@@ -66,142 +90,187 @@ pub(super) fn complete(
     }
     let mut judge = Judge {
         problem,
-        free: vec![Vec::new(); nodes],
-        runs: vec![Vec::new(); nodes],
+        moving: (0..jobs).map(|at| moving(problem, at)).collect(),
+        hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
+        free: Vec::new(),
+        changes: Vec::new(),
         starts: vec![0.0; jobs],
-        times: vec![0.0; jobs],
     };
     // A job that no node can take now cannot be scheduled.
-    if (0..jobs)
-        .any(|at| !problem.items[at].ways.clone().any(|w| judge.nodes_for(w).next().is_some()))
-    {
+    let homeless = |item: &Item| item.ways.clone().all(|way| judge.hosts[way as usize].is_empty());
+    if problem.items.iter().any(homeless) {
         return None;
     }
-    let tries = TRIES.min(effort.work as usize / WORK_PER_TRY);
+    let tries = (TRIES_PER_JOB * jobs).min(effort.work as usize);
     let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
     let mut now = judge.schedule_of(found, &order());
-    let value = |judge: &mut Judge<'_, '_, '_>, schedule: &Schedule| {
-        let cost = judge.cost(schedule);
-        cost + restarts(&judge.draft(schedule))
-    };
-    let mut cost = value(&mut judge, &now);
+    let mut cost = now.cost();
     let (mut best, mut least) = (now.clone(), cost);
+    let mut next = now.clone();
     for attempt in 0..tries {
         let done = attempt as f64 / tries as f64;
         let heat = least.abs().max(1e-9) * HOT * (COLD / HOT).powf(done);
-        let mut next = now.clone();
+        next.copy(&now);
         if !judge.disturb(&mut next, &mut random) {
             continue;
         }
-        let new = value(&mut judge, &next);
-        let accepted = new <= cost || random.random::<f64>() < ((cost - new) / heat).exp();
-        if accepted {
-            (now, cost) = (next, new);
+        let new = next.cost();
+        if new <= cost || random.random::<f64>() < ((cost - new) / heat).exp() {
+            std::mem::swap(&mut now, &mut next);
+            cost = new;
         }
         if cost < least - 1e-12 {
-            (best, least) = (now.clone(), cost);
+            best.copy(&now);
+            least = cost;
         }
     }
-    judge.cost(&best).is_finite().then(|| judge.draft(&best))
+    least.is_finite().then(|| judge.draft(&best))
+}
+
+/// Nodes that a way could be on.
+fn hosts(problem: &Problem<'_, '_>, way: &Way) -> Vec<u32> {
+    let nodes = 0..problem.view.state.cluster().nodes().len() as u32;
+    let takes = |node: &u32| {
+        let class = problem.empty.class_of(*node);
+        class != NO_CLASS
+            && problem.classes[usize::from(class)].gpu_type == way.shape.gpu_type.index()
+            && u32::from(problem.empty.free(*node)) >= way.shape.gpus
+    };
+    nodes.filter(takes).collect()
+}
+
+/// What a job must gain beyond what its restart costs.
+fn moving(problem: &Problem<'_, '_>, at: usize) -> f64 {
+    let item = &problem.items[at];
+    let Some(now) = item.now.as_ref().filter(|_| item.runs) else { return 0.0 };
+    let way = problem.way(now.way);
+    let time = item.work / way.rate + item.restart;
+    let own = way.gpus() * way.power.max(100.0);
+    let energy = ENERGY * problem.prices.watt(0.0, time) * own;
+    problem.hysteresis * (energy + item.weight * item.restart * RESTARTS)
+}
+
+/// A job comes before or after another on its node.
+fn take_turns(
+    schedule: &mut Schedule,
+    turn: usize,
+    free: Range<usize>,
+    random: &mut Pcg64Mcg,
+) -> bool {
+    let node_of = |turn: usize| schedule.tasks[schedule.order[turn]].node;
+    let others = free.filter(|other| *other != turn && node_of(*other) == node_of(turn));
+    let Some(other) = others.choose(random) else { return false };
+    let job = schedule.order.remove(turn);
+    schedule.order.insert(other, job);
+    true
 }
 
 impl Judge<'_, '_, '_> {
     /// The schedule that a draft and the line behind it stand for.
-    fn schedule_of(&self, draft: &Draft, line: &[u32]) -> Schedule {
+    fn schedule_of(&mut self, draft: &Draft, line: &[u32]) -> Schedule {
         let problem = self.problem;
         let mut order: Vec<usize> = line.iter().map(|at| *at as usize).collect();
         order.sort_by_key(|at| (!problem.items[*at].pinned, draft[*at].is_none()));
         let tasks = draft.iter().enumerate().map(|(at, slot)| match slot {
             Some(slot) => Task { way: slot.way, node: slot.spot[0].0, waits: false },
             None => {
-                let mut ways = problem.items[at].ways.clone();
-                let way = ways.find(|way| self.nodes_for(*way).next().is_some()).unwrap_or(0);
-                Task { way, node: self.nodes_for(way).next().unwrap_or(0), waits: false }
+                let hosts = |way: u32| self.hosts[way as usize].first().map(|node| (way, *node));
+                let (way, node) = problem.items[at].ways.clone().find_map(hosts).unwrap_or((0, 0));
+                Task { way, node, waits: false }
             }
         });
-        Schedule { tasks: tasks.collect(), order }
+        let mut schedule = Schedule { tasks: tasks.collect(), order, costs: Vec::new() };
+        let nodes = problem.view.state.cluster().nodes().len() as u32;
+        schedule.costs = (0..nodes).map(|node| self.node_cost(&schedule, node)).collect();
+        schedule
     }
 
-    /// Nodes that a way could be on.
-    fn nodes_for(&self, way: u32) -> impl Iterator<Item = u32> + '_ {
-        let problem = self.problem;
-        let shape = problem.way(way).shape;
-        (0..self.free.len() as u32).filter(move |node| {
-            let class = problem.empty.class_of(*node);
-            class != super::nodes::NO_CLASS
-                && problem.classes[usize::from(class)].gpu_type == shape.gpu_type.index()
-                && u32::from(problem.empty.free(*node)) >= shape.gpus
-        })
-    }
-
-    /// Changes one thing.
-    fn disturb(&self, schedule: &mut Schedule, random: &mut Pcg64Mcg) -> bool {
-        let problem = self.problem;
+    /// Changes one thing; whether it did.
+    fn disturb(&mut self, schedule: &mut Schedule, random: &mut Pcg64Mcg) -> bool {
         let jobs = schedule.order.len();
         // Those that may not move come first, and stay there.
-        let free = schedule.order.iter().filter(|at| problem.items[**at].pinned).count();
-        if free == jobs {
+        let pinned = |at: &&usize| self.problem.items[**at].pinned;
+        let free = schedule.order.iter().take_while(pinned).count()..jobs;
+        if free.is_empty() {
             return false;
         }
-        let turn = random.random_range(free..jobs);
+        let turn = random.random_range(free.clone());
         let at = schedule.order[turn];
-        match random.random_range(0..10) {
-            0..=4 => {
-                let way = random.random_range(problem.items[at].ways.clone());
-                let nodes: Vec<u32> = self.nodes_for(way).collect();
-                if nodes.is_empty() {
-                    return false;
-                }
-                let node = nodes[random.random_range(0..nodes.len())];
-                let task = Task { way, node, ..schedule.tasks[at] };
-                let changed = task != schedule.tasks[at];
-                schedule.tasks[at] = task;
-                changed
-            }
-            5 => {
+        let before = schedule.tasks[at];
+        let mut also = before.node;
+        let changed = match random.random_range(0..10) {
+            0 => {
                 schedule.tasks[at].waits ^= true;
                 true
             }
-            6 | 7 => {
-                let other = random.random_range(free..jobs);
-                schedule.order.swap(turn, other);
-                other != turn
+            1 => {
+                let other = schedule.order[random.random_range(free)];
+                also = schedule.tasks[other].node;
+                self.change_places(schedule, at, other)
             }
-            _ => {
-                let to = random.random_range(free..jobs);
-                let job = schedule.order.remove(turn);
-                schedule.order.insert(to, job);
-                to != turn
+            2..=4 => {
+                take_turns(schedule, turn, free, random) || self.reassign(schedule, at, random)
+            }
+            _ => self.reassign(schedule, at, random),
+        };
+        if changed {
+            let mut nodes = [before.node, schedule.tasks[at].node, also];
+            nodes.sort_unstable();
+            for same in nodes.chunk_by(|a, b| a == b) {
+                schedule.costs[same[0] as usize] = self.node_cost(schedule, same[0]);
             }
         }
+        changed
     }
 
-    /// What the schedule costs, as machines bill it.
-    fn cost(&mut self, schedule: &Schedule) -> f64 {
-        let problem = self.problem;
-        for (node, free) in self.free.iter_mut().enumerate() {
-            free.clear();
-            free.resize(usize::from(problem.empty.free(node as u32)), 0.0);
-            self.runs[node].clear();
+    /// Another way, there or elsewhere.
+    fn reassign(&self, schedule: &mut Schedule, at: usize, random: &mut Pcg64Mcg) -> bool {
+        let before = schedule.tasks[at];
+        let way = random.random_range(self.problem.items[at].ways.clone());
+        let hosts = &self.hosts[way as usize];
+        let stays = random.random_range(0..3) == 0 && hosts.contains(&before.node);
+        let elsewhere = || hosts.get(random.random_range(0..hosts.len().max(1))).copied();
+        let Some(node) = Some(before.node).filter(|_| stays).or_else(elsewhere) else {
+            return false;
+        };
+        schedule.tasks[at] = Task { way, node, ..before };
+        schedule.tasks[at] != before
+    }
+
+    /// Two jobs are each where the other was.
+    fn change_places(&self, schedule: &mut Schedule, at: usize, other: usize) -> bool {
+        let (one, two) = (schedule.tasks[at], schedule.tasks[other]);
+        let suits = |task: Task, node: u32| self.hosts[task.way as usize].contains(&node);
+        let can = one.node != two.node && suits(one, two.node) && suits(two, one.node);
+        if can {
+            schedule.tasks[at].node = two.node;
+            schedule.tasks[other].node = one.node;
         }
+        can
+    }
+
+    /// What the jobs on a node and the node itself cost, as machines bill it.
+    fn node_cost(&mut self, schedule: &Schedule, node: u32) -> f64 {
+        let problem = self.problem;
+        let mut here = schedule.order.iter().filter(|at| schedule.tasks[**at].node == node);
+        let Some(first) = here.next() else { return 0.0 };
+        let class = &problem.classes[usize::from(problem.empty.class_of(node))];
+        self.free.clear();
+        self.free.resize(usize::from(problem.empty.free(node)), 0.0);
+        self.changes.clear();
         let mut cost = 0.0;
-        for at in &schedule.order {
+        for at in std::iter::once(first).chain(here) {
             let task = schedule.tasks[*at];
             let (item, way) = (&problem.items[*at], problem.way(task.way));
             let gpus = way.shape.gpus as usize;
-            let free = &mut self.free[task.node as usize];
-            if free.len() < gpus {
+            if self.free.len() < gpus {
                 return f64::INFINITY;
             }
-            let mut start = free[gpus - 1];
-            let runs = &mut self.runs[task.node as usize];
+            let mut start = self.free[gpus - 1];
             if task.waits {
                 // The next time after that at which something happens on the node.
-                let later = runs.iter().flat_map(|run| [run.0, run.1]).filter(|t| *t > start);
-                let next = later.fold(f64::INFINITY, f64::min);
-                if next.is_finite() {
-                    start = next;
-                }
+                let next = self.changes.iter().find(|change| change.0 > start);
+                start = next.map_or(start, |change| change.0);
             }
             let stays = start == 0.0
                 && item.runs
@@ -213,53 +282,47 @@ impl Judge<'_, '_, '_> {
                 (false, true) => item.restart,
                 (false, false) => item.load,
             };
-            let class = &problem.classes[usize::from(problem.empty.class_of(task.node))];
             let wake = if start == 0.0 { class.wake } else { 0.0 };
             let time = item.work / way.rate + lost + if stays { 0.0 } else { wake };
             // A job that takes no time takes its turn all the same.
             let end = start + time.max(1e-6);
-            free.drain(..gpus);
-            let place = free.partition_point(|t| *t < end);
-            free.splice(place..place, std::iter::repeat_n(end, gpus));
-            runs.push((start, end, gpus as u8));
+            self.free.drain(..gpus);
+            let place = self.free.partition_point(|t| *t < end);
+            self.free.splice(place..place, std::iter::repeat_n(end, gpus));
+            for change in [(start, gpus as i16), (end, -(gpus as i16))] {
+                let place = self.changes.partition_point(|other| other.0 <= change.0);
+                self.changes.insert(place, change);
+            }
             self.starts[*at] = start;
-            self.times[*at] = time;
             cost += problem.late(item, way, start, time) + problem.toll(way, start, time);
             cost += class.pue * way.power * way.gpus() * problem.prices.watt(start, end);
+            cost += if stays { 0.0 } else { self.moving[*at] };
         }
-        cost + self.node_energy()
+        cost + self.node_energy(class, problem.empty.free(node))
     }
 
-    fn node_energy(&self) -> f64 {
-        let problem = self.problem;
-        let mut cost = 0.0;
-        let mut changes: Vec<(f64, i16)> = Vec::new();
-        for (node, runs) in self.runs.iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
-            let class = &problem.classes[usize::from(problem.empty.class_of(node as u32))];
-            let fixed = i16::from(class.size - problem.empty.free(node as u32));
-            changes.clear();
-            for (start, end, gpus) in runs {
-                changes.push((*start, i16::from(*gpus)));
-                changes.push((*end, -i16::from(*gpus)));
+    /// What the node draws beside its jobs, for as long as they are there.
+    fn node_energy(&self, class: &Class, free: u8) -> f64 {
+        let fixed = i16::from(class.size - free);
+        let idle = class.billed[fixed as usize];
+        let (mut cost, mut busy, mut time) = (0.0, fixed, 0.0);
+        for (at, gpus) in &self.changes {
+            let watts = class.billed[busy as usize] - idle;
+            if watts != 0.0 {
+                cost += watts * self.problem.prices.watt(time, *at);
             }
-            changes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-            let idle = class.billed[fixed as usize];
-            let (mut busy, mut time) = (fixed, 0.0);
-            for (at, gpus) in &changes {
-                let watts = class.billed[busy as usize] - idle;
-                if watts != 0.0 {
-                    cost += watts * problem.prices.watt(time, *at);
-                }
-                time = *at;
-                busy += gpus;
-            }
+            time = *at;
+            busy += gpus;
         }
         cost
     }
 
-    /// Who starts at once; after the schedule has been judged.
-    fn draft(&self, schedule: &Schedule) -> Draft {
+    /// Who starts at once.
+    fn draft(&mut self, schedule: &Schedule) -> Draft {
         let problem = self.problem;
+        for node in 0..schedule.costs.len() as u32 {
+            self.node_cost(schedule, node);
+        }
         let slot = |(at, task): (usize, &Task)| {
             let gpus = problem.way(task.way).shape.gpus as u8;
             let spot = std::iter::once((task.node, gpus)).collect();

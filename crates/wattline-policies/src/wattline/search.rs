@@ -48,8 +48,7 @@ fn cheapest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
     });
     let best = best.map(|best| best.draft).unwrap_or_default();
     let order = || filler.order(USUAL);
-    let restarts = |draft: &Draft| restarts(problem, draft);
-    complete::complete(problem, &best, order, restarts, effort).unwrap_or(best)
+    complete::complete(problem, &best, order, effort).unwrap_or(best)
 }
 
 /// What counts is time.
@@ -80,25 +79,4 @@ fn fill(filler: &Filler<'_, '_, '_>, effort: &Effort, mut take: impl FnMut(Fille
     for (gpus, watts) in levels.skip(1).take(affordable as usize) {
         take(filler.fill(Level { gpus, watts }, false));
     }
-}
-
-/// What is lost by a restart counts so many times where whole schedules are judged.
-const RESTARTS: f64 = 2.5;
-/// And a part of what the rest of the job's energy costs.
-const ENERGY: f64 = 0.1;
-
-/// What the draft's restarts must gain beyond what they cost.
-fn restarts(problem: &Problem<'_, '_>, draft: &Draft) -> f64 {
-    let mut sum = 0.0;
-    for (at, (item, slot)) in problem.items.iter().zip(draft).enumerate() {
-        let Some(now) = item.now.as_ref().filter(|_| item.runs) else { continue };
-        if !slot.as_ref().is_some_and(|slot| problem.stays(at, slot)) {
-            let way = problem.way(now.way);
-            let time = item.work / way.rate + item.restart;
-            let own = way.gpus() * way.power.max(100.0);
-            sum += ENERGY * problem.prices.watt(0.0, time) * own;
-            sum += item.weight * item.restart * RESTARTS;
-        }
-    }
-    problem.hysteresis * sum
 }
