@@ -53,7 +53,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "powerflow",
         about: "shortest average completion time for the energy: GPUs and watts to whom they help most, preemptive",
-        options: "+energy=SHARE (of what jobs would take as requested; 1 unless said, inf for no bound), +sleep=DURATION|never (when it pays unless said)",
+        options: "+energy=SHARE (of what jobs would take as requested; 1 unless said, inf for no bound), +sleep=DURATION|never (when it pays unless said), +lend (GPUs to whom each helps most and who gives them back soon: not in the paper)",
     },
     Entry {
         name: "ones",
@@ -210,7 +210,8 @@ fn andreas_option(options: &mut AndreasOptions, text: &str) -> Option<()> {
 
 /// Takes in one option; `None`: there is no such option, or not with that value.
 fn powerflow_option(options: &mut PowerflowOptions, text: &str) -> Option<()> {
-    match text.split_once('=')? {
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("lend", "") => options.lend = true,
         ("energy", share) => options.energy = share.parse().ok().filter(|share| *share > 0.0)?,
         ("sleep", "never") => options.sleep = Sleep::Never,
         ("sleep", after) => options.sleep = Sleep::After(after.parse().ok()?),
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(options.goal, Goal::JctUnderEnergy { share: 0.8 });
         assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
         assert!(policy("powerflow+energy=0.8+sleep=5min").is_ok());
-        assert!(policy("powerflow+energy=inf+sleep=never").is_ok());
+        assert!(policy("powerflow+energy=inf+sleep=never+lend").is_ok());
         assert!(policy("ones+generations=5+population=8+seed=7").is_ok());
     }
 
@@ -280,7 +281,9 @@ mod tests {
         for wrong in ["objective=speed", "energy=0", "energy=NaN", "work=x", "hysteresis=-1"] {
             assert!(message(&format!("wattline+{wrong}")).contains("+objective="), "{wrong}");
         }
-        for wrong in ["energy", "energy=0", "energy=-1", "energy=NaN", "energy=x", "sleep=5"] {
+        for wrong in
+            ["energy", "energy=0", "energy=-1", "energy=NaN", "energy=x", "sleep=5", "lend=1"]
+        {
             assert!(message(&format!("powerflow+{wrong}")).contains("+energy=SHARE"), "{wrong}");
         }
         assert!(message("ones+population=1").contains("+population=N"));

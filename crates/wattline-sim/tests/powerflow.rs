@@ -12,8 +12,8 @@ use wattline_sim::scenario::Scenario;
 const SCENARIO: &str = include_str!("../../../scenarios/powerflow-128.toml");
 
 fn at_load(load: f64, seed: u64) -> Instance {
-    let text = SCENARIO.replace("load = 0.8", &format!("load = {load}"));
-    assert!(load == 0.8 || text != SCENARIO);
+    let text = SCENARIO.replace("load = 1.5", &format!("load = {load}"));
+    assert!(load == 1.5 || text != SCENARIO);
     let scenario = Scenario::parse(&text, "test").unwrap();
     let mut instance = scenario.instance("test", Some(seed)).unwrap();
     instance.foresight = Foresight::Oracle;
@@ -29,7 +29,7 @@ fn figures(instance: &Instance, policy: &str) -> Summary {
 
 #[test]
 fn jobs_end_earlier_with_no_more_energy_than_simple_policies_take() {
-    for (load, seed) in [(0.5, 11), (0.8, 12), (1.1, 13)] {
+    for (load, seed) in [(0.5, 11), (0.8, 12), (1.1, 13), (1.5, 14)] {
         let instance = at_load(load, seed);
         let ours = figures(&instance, "powerflow+energy=inf");
         for policy in ["fifo", "tiresias"] {
@@ -44,20 +44,21 @@ fn jobs_end_earlier_with_no_more_energy_than_simple_policies_take() {
 
 #[test]
 fn wattline_needs_less_time_at_equal_energy() {
-    let (mut ours, mut theirs) = ((0.0, 0.0), (0.0, 0.0));
-    for (load, seed) in [(0.8, 12), (1.1, 13)] {
-        let mut instance = at_load(load, seed);
+    let policies = ["wattline+energy=1", "powerflow", "powerflow+lend"];
+    let mut all = [(0.0, 0.0); 3];
+    for seed in [12, 13, 14] {
+        let mut instance = at_load(1.5, seed);
         instance.foresight = Foresight::Learned;
-        for (sum, policy) in [(&mut ours, "wattline+energy=1.05"), (&mut theirs, "powerflow")] {
+        for (sum, policy) in all.iter_mut().zip(policies) {
             let summary = figures(&instance, policy);
             sum.0 += summary.jct_mean_s;
             sum.1 += summary.energy_kwh;
         }
     }
-    assert!(
-        ours.0 < 0.99 * theirs.0 && ours.1 < 1.005 * theirs.1,
-        "{ours:?} s and kWh against {theirs:?}"
-    );
+    let [ours, theirs, lent] = all;
+    assert!(ours.0 < 0.95 * theirs.0 && ours.1 < 1.005 * theirs.1, "{all:?} s and kWh");
+    // What is not in the paper helps `powerflow` a lot.
+    assert!(lent.0 < 0.95 * theirs.0, "{all:?} s and kWh");
 }
 
 #[test]

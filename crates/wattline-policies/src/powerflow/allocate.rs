@@ -5,10 +5,13 @@ use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 use wattline_core::cluster::NodeDraw;
 
+/// Steps that take no more energy come before all others.
+const FREE: f64 = 1e6;
+/// What a job has already is worth so much more to it than the same to another: here, restarts are
+/// not free, and jobs that take GPUs from each other for ever get nowhere.
+const HAS_IT: f64 = 4.0;
 /// Energies are not known better than that: below it a step counts as if it took so much more.
 const LEAST_ENERGY_STEP: f64 = 0.1;
-/// What a job has already is worth so much more to it than the same to another.
-const HAS_IT: f64 = 4.0;
 
 /// A step that a job could take.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +203,8 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
             .max()
     }
 
-    /// What a step is worth: `None` if it does not shorten the run.
+    /// What a step is worth: the time it saves for the energy it takes. `None` if it does not shorten
+    /// the run.
     fn rank(&self, item: usize, from: Way, to: Way) -> Option<f64> {
         let (time, energy) = (self.time(item, from), self.energy(item, from));
         let shorter = (time - self.time(item, to)) / time;
@@ -216,16 +220,23 @@ impl<'p, 'v, 'a> Greedy<'p, 'v, 'a> {
             _ => false,
         };
         let mut worth = shorter / dearer.max(LEAST_ENERGY_STEP);
+        if self.problem.options.lend {
+            worth /= self.lends(item, from, to);
+        }
+        let free = if dearer <= 0.0 { FREE } else { 1.0 };
+        Some(worth * free * if has { HAS_IT } else { 1.0 })
+    }
+
+    /// With `+lend`: how many GPUs more a step takes, and for how long.
+    fn lends(&self, item: usize, from: Way, to: Way) -> f64 {
+        let rungs = self.problem.rungs(item);
         let (old, new) = (rungs[from.rung].shape.gpus, rungs[to.rung].shape.gpus);
         if new > old {
-            // A step of several GPUs is worth what each of them brings; one that is back soon
-            // is lent more easily.
-            worth /= f64::from(new - old) * self.time(item, to).sqrt();
+            f64::from(new - old) * self.time(item, to).sqrt()
         } else if to.rung == from.rung {
-            worth /= self.time(item, to).sqrt();
+            self.time(item, to).sqrt()
+        } else {
+            1.0
         }
-        // Steps that save energy come before all others.
-        let free = if dearer <= 0.0 { 1e6 } else { 1.0 };
-        Some(worth * free * if has { HAS_IT } else { 1.0 })
     }
 }

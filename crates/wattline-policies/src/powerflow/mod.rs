@@ -48,12 +48,14 @@ pub(crate) struct PowerflowOptions {
     pub(crate) energy: f64,
     /// When idle nodes go to sleep.
     pub(crate) sleep: Sleep,
+    /// GPUs go to whom each of them helps most and who gives them back soon: not in the paper.
+    pub(crate) lend: bool,
 }
 
 impl Default for PowerflowOptions {
     /// No more energy than users asked for.
     fn default() -> Self {
-        Self { energy: 1.0, sleep: Sleep::WhenItPays }
+        Self { energy: 1.0, sleep: Sleep::WhenItPays, lend: false }
     }
 }
 

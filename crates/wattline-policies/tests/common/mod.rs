@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 19] = [
+pub(crate) const SPECS: [&str; 20] = [
     "fifo",
     "edf",
     "priority",
@@ -43,6 +43,7 @@ pub(crate) const SPECS: [&str; 19] = [
     "powerflow",
     "powerflow+energy=0.7+sleep=2min",
     "powerflow+energy=inf+sleep=never",
+    "powerflow+lend",
     "ones+generations=3",
     "ones+generations=1+population=2+seed=3",
 ];
