@@ -45,6 +45,11 @@ pub(super) fn keep(
     }
 }
 
+/// Whether the budget carries a plan with the limits it has.
+pub(super) fn carries(problem: &Problem<'_, '_>, placements: &Placements) -> bool {
+    committed(problem, placements, LEVELS) <= problem.budget
+}
+
 fn limit_at(problem: &Problem<'_, '_>, placement: &Placement, level: u32) -> Watts {
     let c = &placement.configuration;
     if level == LEVELS {

@@ -1,6 +1,7 @@
 //! From "this job so large" to the very GPUs, moving as few jobs as possible.
 
 use super::Sleep;
+use super::budget;
 use super::problem::{Now, Placements, Problem, Way};
 use crate::packing::{Mover, Space, Where, make_room};
 use std::cmp::Reverse;
@@ -143,6 +144,20 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
         })
     }
 
+    /// Whether the power budget carries the job that large, beside those that have their place, if
+    /// all nodes were up.
+    fn carried(&self, item: usize, way: Way) -> bool {
+        if self.problem.view.budget.is_none() {
+            return true;
+        }
+        let shape = self.problem.rungs(item)[way.rung].shape;
+        let Some(on) = self.space.place(shape, Where::Anywhere) else { return false };
+        let configuration = self.configuration(item, way, &on);
+        let mut then = self.placements.clone();
+        then[item] = Some(Placement { configuration, allocation: on });
+        budget::carries(self.problem, &then)
+    }
+
     /// Finds a place: as large as chosen, after moves if they are worth it, else smaller. A job that
     /// runs stays where it is rather than shrink for want of a place.
     fn put(&mut self, item: usize, way: Way) {
@@ -158,8 +173,10 @@ impl<'p, 'v, 'a> Settler<'p, 'v, 'a> {
             return;
         }
         if let Some(held) = held {
-            let t = shape.gpu_type.index();
-            self.wanted[t] += shape.gpus.saturating_sub(held.configuration.gpus);
+            if self.carried(item, way) {
+                let more = shape.gpus.saturating_sub(held.configuration.gpus);
+                self.wanted[shape.gpu_type.index()] += more;
+            }
             if let Some(rung) = self.problem.rung_of(item, &held) {
                 let point = self.problem.rungs(item)[rung].at_limit(self.limit(item, way));
                 self.give(item, Way { rung, point }, held.allocation);
