@@ -8,7 +8,7 @@ use wattline_core::cluster::NodeDraw;
 /// Steps that take no more energy come before all others.
 const FREE: f64 = 1e6;
 /// What a job has already is worth so much more to it than the same to another: here, restarts are
-/// not free, and jobs that take GPUs from each other for ever get nowhere.
+/// not free.
 const HAS_IT: f64 = 4.0;
 /// Energies are not known better than that: below it a step counts as if it took so much more.
 const LEAST_ENERGY_STEP: f64 = 0.1;

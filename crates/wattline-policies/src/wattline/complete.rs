@@ -37,7 +37,7 @@ struct Task {
     waits: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Schedule {
     /// In which order jobs take their GPUs.
     order: Vec<usize>,
@@ -88,14 +88,7 @@ pub(super) fn complete(
     if problem.ways.iter().any(|way| way.nodes > 1) || problem.items.iter().any(|i| i.overdue) {
         return None;
     }
-    let mut judge = Judge {
-        problem,
-        moving: (0..jobs).map(|at| moving(problem, at)).collect(),
-        hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
-        free: Vec::new(),
-        changes: Vec::new(),
-        starts: vec![0.0; jobs],
-    };
+    let mut judge = Judge::new(problem);
     // A job that no node can take now cannot be scheduled.
     let homeless = |item: &Item| item.ways.clone().all(|way| judge.hosts[way as usize].is_empty());
     if problem.items.iter().any(homeless) {
@@ -165,7 +158,19 @@ fn take_turns(
     true
 }
 
-impl Judge<'_, '_, '_> {
+impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
+    fn new(problem: &'p Problem<'v, 'a>) -> Self {
+        let jobs = problem.items.len();
+        Self {
+            problem,
+            moving: (0..jobs).map(|at| moving(problem, at)).collect(),
+            hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
+            free: Vec::new(),
+            changes: Vec::new(),
+            starts: vec![0.0; jobs],
+        }
+    }
+
     /// The schedule that a draft and the line behind it stand for.
     fn schedule_of(&mut self, draft: &Draft, line: &[u32]) -> Schedule {
         let problem = self.problem;
@@ -197,7 +202,6 @@ impl Judge<'_, '_, '_> {
         let turn = random.random_range(free.clone());
         let at = schedule.order[turn];
         let before = schedule.tasks[at];
-        let mut also = before.node;
         let changed = match random.random_range(0..10) {
             0 => {
                 schedule.tasks[at].waits ^= true;
@@ -205,7 +209,6 @@ impl Judge<'_, '_, '_> {
             }
             1 => {
                 let other = schedule.order[random.random_range(free)];
-                also = schedule.tasks[other].node;
                 self.change_places(schedule, at, other)
             }
             2..=4 => {
@@ -214,10 +217,11 @@ impl Judge<'_, '_, '_> {
             _ => self.reassign(schedule, at, random),
         };
         if changed {
-            let mut nodes = [before.node, schedule.tasks[at].node, also];
-            nodes.sort_unstable();
-            for same in nodes.chunk_by(|a, b| a == b) {
-                schedule.costs[same[0] as usize] = self.node_cost(schedule, same[0]);
+            // Where it was and where it is; two that change places have both in common.
+            let node = schedule.tasks[at].node;
+            schedule.costs[node as usize] = self.node_cost(schedule, node);
+            if node != before.node {
+                schedule.costs[before.node as usize] = self.node_cost(schedule, before.node);
             }
         }
         changed
@@ -329,5 +333,32 @@ impl Judge<'_, '_, '_> {
             (self.starts[at] == 0.0).then_some(Slot { way: task.way, spot })
         };
         schedule.tasks.iter().enumerate().map(slot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::objective::Goal;
+    use super::super::tests::{look_for, many};
+    use super::*;
+
+    #[test]
+    fn what_is_judged_again_is_all_that_changed() {
+        look_for(Goal::Cost, 0.0, many(8), None, |problem| {
+            let mut judge = Judge::new(problem);
+            let line: Vec<u32> = (0..8).collect();
+            let mut schedule = judge.schedule_of(&vec![None; 8], &line);
+            let mut random = Pcg64Mcg::seed_from_u64(1);
+            let mut costs = Vec::new();
+            for _ in 0..2000 {
+                judge.disturb(&mut schedule, &mut random);
+                let nodes = 0..schedule.costs.len() as u32;
+                let whole: Vec<f64> = nodes.map(|node| judge.node_cost(&schedule, node)).collect();
+                assert_eq!(schedule.costs, whole);
+                costs.push(schedule.cost());
+            }
+            costs.dedup();
+            assert!(costs.len() > 1000, "most moves change something: {}", costs.len());
+        });
     }
 }

@@ -88,7 +88,7 @@ fn job(submit: f64, elasticity: Elasticity) -> Job {
 }
 
 /// Jobs of many sizes and weights that came at once.
-fn many(count: u32) -> impl Iterator<Item = Job> {
+pub(super) fn many(count: u32) -> impl Iterator<Item = Job> {
     (0..count).map(|n| Job {
         work: Work(600.0 * f64::from(1 + (n * 7) % 13)),
         weight: EurosPerSecond::new(0.001 * f64::from(5 + (n * 5) % 11)),
@@ -105,7 +105,7 @@ fn look<T>(
     look_for(Goal::Cost, now, jobs, budget, look)
 }
 
-fn look_for<T>(
+pub(super) fn look_for<T>(
     goal: Goal,
     now: f64,
     jobs: impl IntoIterator<Item = Job>,
