@@ -358,6 +358,22 @@ impl Slurm {
         starts.reduce(Watts::min)
     }
 
+    /// The limit that is to be set on a node next: of a job that is about to start there, or else of
+    /// the first that waits to. Jobs with different limits that each set their own would find the
+    /// other's at every look, and none would ever start.
+    fn next_limit(&self, node: NodeId) -> Option<Watts> {
+        let first = || {
+            self.wanted.values().find_map(|wanted| match &wanted.action.kind {
+                ActionKind::Start { placement, .. } if wanted.step == Step::New => {
+                    let there = placement.allocation.shares().any(|share| share.node == node);
+                    there.then_some(placement.configuration.power_limit)
+                }
+                _ => None,
+            })
+        };
+        self.starting_limit(node).or_else(first)
+    }
+
     /// Whether no GPU that a job may get has more than its limit. Which ones it gets is for SLURM
     /// to say, and until it has them others may end: so for that moment no GPU of the node has
     /// more, and jobs with different limits start there one after the other.
@@ -369,7 +385,7 @@ impl Slurm {
             if self.site.actuator(node).is_none() {
                 continue;
             }
-            if self.starting_limit(node).is_some_and(|other| other != limit) {
+            if self.next_limit(node).is_some_and(|other| other != limit) {
                 return false;
             }
             let name = &*self.site.node(node).name;
@@ -456,5 +472,61 @@ impl Slurm {
         self.wanted
             .entry(action.id)
             .or_insert_with(|| super::Wanted { action: action.clone(), step: Step::New });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::config::Config;
+    use super::super::site::Site;
+    use super::*;
+    use std::sync::Arc;
+    use wattline_core::ids::{GpuTypeId, PlanId};
+    use wattline_core::placement::{Allocation, Configuration, Share};
+    use wattline_sim::scenario::Scenario;
+
+    /// Found when a controller was killed again and again: three jobs with two limits waited for
+    /// each other on a node for ever.
+    #[test]
+    fn jobs_with_different_limits_start_on_a_node_one_after_the_other() {
+        let text =
+            "name = \"m\"\n[[nodes]]\ncount = 2\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 1\n";
+        let instance = Scenario::parse(text, "m").unwrap().instance("m", None).unwrap();
+        let site = Site::new(Config::default(), Arc::clone(&instance.cluster), &[], Vec::new());
+        let mut slurm = Slurm::new(site);
+        let start = |id: u32, node: u32, limit: f64| Action {
+            id: ActionId(u64::from(id)),
+            generation: PlanId(1),
+            kind: ActionKind::Start {
+                job: JobId(id),
+                placement: Placement {
+                    configuration: Configuration {
+                        gpu_type: GpuTypeId(0),
+                        gpus: 1,
+                        nodes: 1,
+                        batch: 64,
+                        power_limit: Watts::new(limit),
+                    },
+                    allocation: Allocation::over(
+                        [Share { node: NodeId(node), mask: 1 << id }].into_iter().collect(),
+                    ),
+                },
+            },
+        };
+        for (id, limit) in [(0, 300.0), (1, 500.0), (2, 300.0)] {
+            slurm.want(&start(id, 0, limit));
+        }
+        let next = |slurm: &Slurm, node: u32| slurm.next_limit(NodeId(node)).map(Watts::get);
+        assert_eq!((next(&slurm, 0), next(&slurm, 1)), (Some(300.0), None));
+        // The second one's turn comes when both others run.
+        for id in [0, 2] {
+            slurm.wanted.get_mut(&ActionId(id)).unwrap().step = Step::Released(Timestamp::ZERO);
+            assert_eq!(next(&slurm, 0), Some(300.0));
+        }
+        slurm.wanted.remove(&ActionId(0));
+        assert_eq!(next(&slurm, 0), Some(300.0), "one is still about to start");
+        slurm.wanted.remove(&ActionId(2));
+        assert_eq!(next(&slurm, 0), Some(500.0));
     }
 }
