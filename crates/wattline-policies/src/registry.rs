@@ -6,7 +6,7 @@
 use crate::andreas::{self, AndreasOptions};
 use crate::hosting::Hosting;
 use crate::list::ListOptions;
-use crate::ones::{self, OnesOptions};
+use crate::ones::{self, Counted, OnesOptions};
 use crate::powerflow::{self, PowerflowOptions, Sleep};
 use crate::tiresias::{self, TiresiasOptions};
 use crate::wattline::{self, Goal, WattlineOptions};
@@ -58,7 +58,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "ones",
         about: "after ONES: evolves schedules with elastic GPU counts and batches for short completion times, preemptive",
-        options: "+generations=N, +population=N (schedules that live on), +seed=N",
+        options: "+generations=N, +population=N (schedules that live on), +seed=N, +waiting (jobs that wait count, and GPUs go to whoever gains most: not in the paper)",
     },
 ];
 
@@ -225,7 +225,8 @@ fn ones_option(options: &mut OnesOptions, text: &str) -> Option<()> {
     let number = |text: &str, least: usize, most: usize| {
         text.parse().ok().filter(|n| (least..=most).contains(n))
     };
-    match text.split_once('=')? {
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("waiting", "") => options.counted = Counted::Waiting,
         ("generations", n) => options.generations = number(n, 1, ones::MOST_GENERATIONS)?,
         ("population", n) => options.population = number(n, 2, ones::MOST_POPULATION)?,
         ("seed", seed) => options.seed = seed.parse().ok()?,
@@ -263,7 +264,7 @@ mod tests {
         assert!(policy("andreas+rounds=50+improve+seed=7+sleep=5min").is_ok());
         assert!(policy("powerflow+energy=0.8+sleep=5min").is_ok());
         assert!(policy("powerflow+energy=inf+sleep=never+lend").is_ok());
-        assert!(policy("ones+generations=5+population=8+seed=7").is_ok());
+        assert!(policy("ones+generations=5+population=8+seed=7+waiting").is_ok());
     }
 
     #[test]
@@ -288,6 +289,7 @@ mod tests {
         }
         assert!(message("ones+population=1").contains("+population=N"));
         assert!(message("ones+generations").contains("+generations=N"));
+        assert!(message("ones+waiting=1").contains("+waiting"));
         assert!(message("").contains("unknown policy ''"));
     }
 }

@@ -1,10 +1,10 @@
 //! The generations.
 
-use super::OnesOptions;
 use super::genome::Genome;
 use super::problem::Problem;
 use super::room::reorder;
 use super::score::score;
+use super::{Counted, OnesOptions};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -23,57 +23,72 @@ struct Individual {
     score: f64,
 }
 
-fn bear(problem: &Problem<'_, '_>, mut genome: Genome) -> Individual {
-    reorder(problem, &mut genome);
-    let score = score(problem, &genome);
-    Individual { genome, score }
-}
-
 /// The best schedule of all generations.
 pub(super) fn evolve(problem: &Problem<'_, '_>, options: &OnesOptions) -> Genome {
-    let mut random = Pcg64Mcg::seed_from_u64(options.seed);
     let nodes = problem.view.state.cluster().nodes().len();
     let size = options.population.max(2);
     let generations = MOST_WORK / (size * (problem.items.len() + nodes)).max(1);
     let generations = options.generations.min(generations.max(1));
-    let mut population = first(problem, size, &mut random);
+    let random = Pcg64Mcg::seed_from_u64(options.seed);
+    let mut nursery = Nursery { problem, counted: options.counted, random };
+    let mut population = nursery.first(size);
     for _ in 0..generations {
         let parents = population.len();
         for _ in 0..size {
-            let mother = random.random_range(0..parents);
-            let father = random.random_range(0..parents);
+            let mother = nursery.random.random_range(0..parents);
+            let father = nursery.random.random_range(0..parents);
             let mut child =
-                population[mother].genome.cross(&population[father].genome, &mut random);
-            if random.random_bool(0.5) {
-                child.mutate(&mut random);
+                population[mother].genome.cross(&population[father].genome, &mut nursery.random);
+            if nursery.random.random_bool(0.5) {
+                child.mutate(&mut nursery.random);
             }
-            let wide = WIDE[random.random_range(0..WIDE.len())];
-            child.fill(problem, &mut random, true, wide);
-            population.push(bear(problem, child));
+            population.push(nursery.raise(child, None));
         }
         select(&mut population, size);
     }
     population.swap_remove(0).genome
 }
 
-/// What runs now with idle GPUs filled, everything anew, and disturbed copies of both.
-fn first(problem: &Problem<'_, '_>, size: usize, random: &mut Pcg64Mcg) -> Vec<Individual> {
-    let mut population = Vec::with_capacity(2 * size);
-    for start in [Genome::refreshed(problem), Genome::waiting(problem.items.len())] {
-        for wide in WIDE {
-            let mut genome = start.clone();
-            genome.fill(problem, random, false, wide);
-            population.push(bear(problem, genome));
+/// Where schedules come from.
+struct Nursery<'p, 'v, 'a> {
+    problem: &'p Problem<'v, 'a>,
+    counted: Counted,
+    random: Pcg64Mcg,
+}
+
+impl Nursery<'_, '_, '_> {
+    /// What runs now with idle GPUs filled, everything anew, and disturbed copies of both.
+    fn first(&mut self, size: usize) -> Vec<Individual> {
+        let mut population = Vec::with_capacity(2 * size);
+        for start in [Genome::refreshed(self.problem), Genome::waiting(self.problem.items.len())] {
+            for wide in WIDE {
+                population.push(self.raise(start.clone(), Some(wide)));
+            }
         }
+        let undisturbed = population.len();
+        for k in undisturbed..size {
+            let mut genome = population[k % undisturbed].genome.clone();
+            genome.mutate(&mut self.random);
+            population.push(self.raise(genome, None));
+        }
+        select(&mut population, size);
+        population
     }
-    for k in population.len()..size {
-        let mut genome = population[k % (2 * WIDE.len())].genome.clone();
-        genome.mutate(random);
-        genome.fill(problem, random, true, WIDE[k % WIDE.len()]);
-        population.push(bear(problem, genome));
+
+    /// Fills idle GPUs and puts jobs in order; not by chance if it is said how wide jobs start.
+    fn raise(&mut self, mut genome: Genome, wide: Option<f64>) -> Individual {
+        match self.counted {
+            Counted::Running => genome.fill(self.problem),
+            Counted::Waiting => {
+                let any = WIDE[self.random.random_range(0..WIDE.len())];
+                let (chance, wide) = (wide.is_none(), wide.unwrap_or(any));
+                genome.fill_by_gain(self.problem, &mut self.random, chance, wide);
+            }
+        }
+        reorder(self.problem, &mut genome);
+        let score = score(self.problem, &genome, self.counted);
+        Individual { genome, score }
     }
-    select(&mut population, size);
-    population
 }
 
 /// The best live on, each once.
@@ -101,15 +116,17 @@ mod tests {
     fn more_generations_are_never_worse_and_a_seed_gives_one_result() {
         let bench = Bench::new(3, 4, &[600.0, 310.0, 900.0, 120.0, 60.0, 2000.0, 777.0, 50.0]);
         bench.with(|problem| {
-            let after = |generations| {
-                let options = OnesOptions { generations, population: 6, seed: 3 };
-                evolve(problem, &options)
-            };
-            assert_eq!(after(5), after(5));
-            let scores = [1, 4, 16].map(|generations| score(problem, &after(generations)));
-            assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
-            let first = first(problem, 6, &mut random(3));
-            assert!(scores[2] <= first[0].score);
+            for counted in [Counted::Running, Counted::Waiting] {
+                let after = |generations| {
+                    evolve(problem, &OnesOptions { generations, population: 6, seed: 3, counted })
+                };
+                assert_eq!(after(5), after(5));
+                let score = |genome: &Genome| score(problem, genome, counted);
+                let scores = [1, 4, 16].map(|generations| score(&after(generations)));
+                assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+                let mut nursery = Nursery { problem, counted, random: random(3) };
+                assert!(scores[2] <= nursery.first(6)[0].score);
+            }
         });
     }
 }

@@ -63,10 +63,34 @@ impl Genome {
         }
     }
 
+    /// Gives idle GPUs away, as published: to the shortest job first, and to each as many as bring
+    /// its end nearer.
+    pub(super) fn fill(&mut self, problem: &Problem<'_, '_>) {
+        let mut free = self.free(problem);
+        for (at, item) in problem.items.iter().enumerate() {
+            let has = self.get(at).map(|way| &item.ways[way]);
+            let more = |way: &Way| {
+                let gpus = i64::from(way.shape.gpus);
+                has.map_or(gpus, |has| gpus - i64::from(has.shape.gpus))
+            };
+            let sooner = |(_, way): &(usize, &Way)| {
+                let grows = |has: &Way| {
+                    way.shape.gpu_type == has.shape.gpu_type && more(way) > 0 && way.time < has.time
+                };
+                more(way) <= free[way.shape.gpu_type.index()] && has.is_none_or(grows)
+            };
+            let ways = item.ways.iter().enumerate().filter(sooner);
+            if let Some((best, way)) = ways.min_by(|a, b| a.1.time.total_cmp(&b.1.time)) {
+                free[way.shape.gpu_type.index()] -= more(way);
+                self.set(at, Some(best));
+            }
+        }
+    }
+
     /// Gives idle GPUs away: to waiting jobs in their most frugal way, shortest first, then one
     /// step at a time to the job that gains most by it. By `chance` some waiting jobs are passed
     /// over, and only a few compete for each step.
-    pub(super) fn fill(
+    pub(super) fn fill_by_gain(
         &mut self,
         problem: &Problem<'_, '_>,
         random: &mut Pcg64Mcg,
@@ -214,12 +238,32 @@ mod tests {
     }
 
     #[test]
+    fn as_published_the_shortest_takes_all_that_helps_it_and_the_next_the_rest() {
+        let bench = Bench::new(3, 4, &[600.0, 300.0, 900.0]);
+        bench.with(|problem| {
+            let gpus = |genome: &Genome| {
+                let of = |at: usize| problem.items[at].ways[genome.get(at)?].shape.gpus.into();
+                (0..3).map(of).collect::<Vec<Option<u32>>>()
+            };
+            let mut genome = Genome::waiting(3);
+            genome.fill(problem);
+            assert_eq!(gpus(&genome), [Some(8), Some(4), None]);
+            // Who has some already takes more, and nobody loses any.
+            let mut genome = Genome::waiting(3);
+            genome.set(2, Some(0));
+            genome.set(0, Some(1));
+            genome.fill(problem);
+            assert_eq!(gpus(&genome), [Some(8), Some(3), Some(1)]);
+        });
+    }
+
+    #[test]
     fn filling_leaves_no_gpu_idle_while_somebody_can_use_it() {
         let bench = Bench::new(2, 4, &[600.0, 300.0, 900.0]);
         bench.with(|problem| {
             for chance in [true, false] {
                 let mut genome = Genome::waiting(3);
-                genome.fill(problem, &mut random(3), chance, 0.0);
+                genome.fill_by_gain(problem, &mut random(3), chance, 0.0);
                 assert!(genome.free(problem).iter().all(|free| *free == 0), "{genome:?}");
             }
         });
@@ -230,7 +274,7 @@ mod tests {
         let bench = Bench::new(1, 1, &[600.0, 300.0, 900.0]);
         bench.with(|problem| {
             let mut genome = Genome::waiting(3);
-            genome.fill(problem, &mut random(3), false, 1.0);
+            genome.fill_by_gain(problem, &mut random(3), false, 1.0);
             let runs: Vec<u32> = (0..3)
                 .filter(|at| genome.get(*at).is_some())
                 .map(|at| problem.items[at].id.0)

@@ -9,12 +9,9 @@
 //!
 //! - *Pure.* The population is built anew from the view each time, beginning with what runs. So
 //!   a plan is a function of the view and of the seed.
-//! - *Score.* Published is shortest remaining utilisation first, `Σ Y·n·(1/ρ − 1)/X(n)` over the
-//!   jobs that run. With a known amount of work `Y·(1/ρ − 1)` is the work left, so a term is the
-//!   GPU-time that the job still takes. Here a job that waits counts its own time and the GPU-time
-//!   of all before it, spread over the cluster, and a job that runs counts its own time. With many
-//!   jobs waiting this is the published score; with none, it is the sum of the times left.
-//!   Published, a schedule that runs less scores better, and a lone job is never spread.
+//! - *Known work.* The score is shortest remaining utilisation first, `Σ Y·n·(1/ρ − 1)/X(n)` over
+//!   the jobs that run. With a known amount of work `Y·(1/ρ − 1)` is the work left, so a term is the
+//!   GPU-time that the job still takes.
 //! - *No sampling.* The published score draws one sample of each job's progress. Here times are
 //!   means over the predictor's interval, so a configuration that nobody knows counts as slower.
 //! - *New jobs.* Published, a job with no progress scores 0 and always wins. Here all its work is
@@ -22,6 +19,11 @@
 //! - *Restarts cost.* A job that would change its shape or batch, or come back, is charged what the
 //!   predictor says a restart takes. ONES rescales without one.
 //! - *Batch limits* are a function of the view as well; see `batch`.
+//!
+//! `+waiting` is not in the publication: a job that waits counts its own time and the GPU-time of all
+//! before it, spread over the cluster, and a job that runs counts its own time. With many jobs waiting
+//! this is the published score; with none, it is the sum of the times left. As published, a schedule
+//! that runs less scores better.
 //!
 //! Deadlines, weights and energy count nothing. Power limits stay at the cards' default; what does
 //! not fit below the budget waits. Under a lasting overload long jobs can wait for long.
@@ -50,6 +52,15 @@ pub(crate) const MOST_GENERATIONS: usize = 100_000;
 /// The same.
 pub(crate) const MOST_POPULATION: usize = 10_000;
 
+/// Which jobs a schedule is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Those that run, as published.
+    Running,
+    /// Those that wait as well.
+    Waiting,
+}
+
 /// What the policy can be told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OnesOptions {
@@ -59,12 +70,14 @@ pub(crate) struct OnesOptions {
     pub(crate) population: usize,
     /// Of everything random.
     pub(crate) seed: u64,
+    /// By whom schedules are judged.
+    pub(crate) counted: Counted,
 }
 
 impl Default for OnesOptions {
     /// The authors' population.
     fn default() -> Self {
-        Self { generations: 40, population: 16, seed: 2108 }
+        Self { generations: 40, population: 16, seed: 2108, counted: Counted::Running }
     }
 }
 

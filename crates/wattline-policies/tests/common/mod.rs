@@ -25,7 +25,7 @@ use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
-pub(crate) const SPECS: [&str; 20] = [
+pub(crate) const SPECS: [&str; 21] = [
     "fifo",
     "edf",
     "priority",
@@ -46,6 +46,7 @@ pub(crate) const SPECS: [&str; 20] = [
     "powerflow+lend",
     "ones+generations=3",
     "ones+generations=1+population=2+seed=3",
+    "ones+generations=3+waiting",
 ];
 
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as

@@ -76,6 +76,7 @@ pub(crate) const POLICIES: &[&str] = &[
     "powerflow+energy=0.8",
     "powerflow+energy=inf+sleep=2min",
     "ones+generations=5",
+    "ones+generations=5+waiting",
     "wattline+work=400",
     "wattline+energy=0.9+work=400",
 ];
