@@ -32,6 +32,19 @@ pub struct GpuType {
     /// goes by until it has measured something.
     #[serde(default)]
     pub tflops: Option<f64>,
+    /// How fast they exchange gradients, likewise.
+    #[serde(default)]
+    pub links: Option<Links>,
+}
+
+/// How fast GPUs exchange gradients, in GB/s of each, as a ring all-reduce sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Links {
+    /// Inside a node.
+    pub node: f64,
+    /// Between nodes.
+    pub net: f64,
 }
 
 impl GpuType {

@@ -42,6 +42,7 @@ fn cluster(nodes: usize) -> Arc<Cluster> {
         max_limit: Watts::new(FULL),
         limit_step: Watts::new(50.0),
         tflops: None,
+        links: None,
     };
     let node = |at: usize| Node {
         name: format!("node{at}").into(),

@@ -32,6 +32,7 @@ fn cluster(nodes: &[(u16, u8)]) -> Arc<Cluster> {
         max_limit: Watts::new(FULL),
         limit_step: Watts::new(50.0),
         tflops: None,
+        links: None,
     };
     let node = |(gpu_type, gpus): &(u16, u8)| Node {
         name: "node".into(),
@@ -255,6 +256,7 @@ fn tiresias_sees_a_job_cross_at_the_very_microsecond() {
         max_limit: Watts::new(full),
         limit_step: Watts::ZERO,
         tflops: None,
+        links: None,
     };
     let table = |watts: &[f64]| {
         let entry = |w: &f64| BusyPower { watts: Watts::new(*w), pue: 1.2 };

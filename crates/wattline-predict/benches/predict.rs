@@ -92,6 +92,7 @@ fn cluster() -> Arc<Cluster> {
         max_limit: Watts::new(high),
         limit_step: Watts::new(step),
         tflops: None,
+        links: None,
     };
     let node = |gpu_type: u16| Node {
         name: format!("n{gpu_type}").into(),

@@ -47,6 +47,8 @@ pub(crate) struct Lender<'a> {
     /// What its card's logarithms of power and of speed are above the borrower's.
     pub(crate) card: f64,
     pub(crate) speed: f64,
+    /// Likewise of its links, inside a node and between nodes.
+    pub(crate) links: [f64; 2],
     /// And its logarithm of samples per GPU: workloads take similar steps, not similar samples.
     pub(crate) local: f64,
     pub(crate) same_workload: bool,
@@ -72,6 +74,8 @@ pub(crate) fn borrow<'a>(
         let by_card = |lender: &Lender<'_>| match k {
             at::IDLE_POWER | at::BUSY_POWER => lender.card,
             at::PER_SAMPLE => -lender.speed,
+            at::NODE_BASE | at::NODE_PER_GPU => -lender.links[0],
+            at::NET_BASE | at::NET_PER_GPU => -lender.links[1],
             _ => 0.0,
         };
         let seen = |lender: &Lender<'_>| {

@@ -1,7 +1,7 @@
 //! One workload on one kind of GPU: its measurements, the formula fitted to them alone, and the
 //! model that also borrows.
 
-use crate::belief::Belief;
+use crate::belief::{Belief, log_links};
 use crate::borrow::{Evidence, evidence};
 use crate::features::{Coordinates, Scale, squares};
 use crate::model::{Ladder, Model};
@@ -82,7 +82,11 @@ impl Group {
         let Some(own) = &self.own else {
             return Model::corrected(step::believed(belief), &[], &[], ladder);
         };
-        let both = Belief::of_readings(&own.fitted).and(belief);
+        let mut scale = Belief::of_readings(&own.fitted);
+        if log_links(card).is_some() {
+            scale = scale.but_for_sync();
+        }
+        let both = scale.and(belief);
         let fit = step::fit(&own.fitted, &both, &[own.fit.unknowns]);
         Model::corrected(fit, &own.fitted, &own.space, ladder)
     }

@@ -2,7 +2,7 @@
 //!
 //! All of it is kept as long as what it follows from stays as it is.
 
-use crate::belief::{Belief, log_speed};
+use crate::belief::{Belief, log_links, log_speed};
 use crate::borrow::{Lender, Pair, borrow};
 use crate::group::Group;
 use crate::model::{Expectation, Model};
@@ -221,6 +221,10 @@ impl Known {
     /// What everything else says of a group.
     fn borrowed(&self, cluster: &Cluster, (workload, gpu_type): GroupKey, local: f64) -> Belief {
         let power = |t: GpuTypeId| cluster.gpu_type(t).busy.get().max(2.0).ln();
+        let links = |t: GpuTypeId| {
+            let both = log_links(cluster.gpu_type(t)).zip(log_links(cluster.gpu_type(gpu_type)));
+            both.map_or([0.0; 2], |(there, here)| [there[0] - here[0], there[1] - here[1]])
+        };
         let of = |key: GroupKey| self.groups.get(&key).and_then(Group::evidence);
         let (mut lenders, mut types) = (Vec::new(), Vec::new());
         for (key, group) in self.groups.iter().filter(|(key, _)| **key != (workload, gpu_type)) {
@@ -230,6 +234,7 @@ impl Known {
                 evidence,
                 card: power(key.1) - power(gpu_type),
                 speed: log_speed(cluster.gpu_type(key.1)) - log_speed(cluster.gpu_type(gpu_type)),
+                links: links(key.1),
                 local: group.local().unwrap_or(local) - local,
                 same_workload: key.0 == workload,
                 same_card: key.1 == gpu_type,

@@ -8,7 +8,7 @@ use common::{Truth, cases, log_uniform, point, shuffled};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
-use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
+use wattline_core::cluster::{Cluster, GpuType, Links, Node, NodeDraw};
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 use wattline_core::placement::Configuration;
@@ -22,6 +22,11 @@ const SLOW: GpuTypeId = GpuTypeId(1);
 
 /// Two kinds of GPU, two nodes of eight each.
 fn cluster() -> Arc<Cluster> {
+    linked(None)
+}
+
+/// The same, with what data sheets say of links.
+fn linked(links: Option<Links>) -> Arc<Cluster> {
     let card = |name: &str, idle: f64, busy: f64, min: f64, max: f64, step: f64| GpuType {
         name: name.into(),
         idle: Watts::new(idle),
@@ -31,6 +36,7 @@ fn cluster() -> Arc<Cluster> {
         max_limit: Watts::new(max),
         limit_step: Watts::new(step),
         tflops: None,
+        links,
     };
     let node = |name: &str, gpu_type: GpuTypeId| Node {
         name: name.into(),
@@ -554,5 +560,34 @@ fn the_smallest_readings_keep_their_digits() {
         assert!(is_sound(&p, c.power_limit), "{p:?}");
         let off = (p.rate.0 * per_sample).ln().abs();
         assert!(off < 0.05, "{per_sample}: off by {off}");
+    }
+}
+
+#[test]
+fn links_of_the_data_sheet_tell_how_a_workload_scales_until_that_is_measured() {
+    // How much faster two nodes are than one, after runs inside one node.
+    let gain = |net: Option<f64>, over_nodes: Option<f64>| {
+        let links = net.map(|net| Links { node: 300.0, net });
+        let mut learner = Learner::new(linked(links));
+        for (id, gpus) in [(0, 4), (1, 8)] {
+            let c = configuration(FAST, gpus, 1, 32 * gpus, 700.0);
+            learner.observe(&measured(id, 0, c, 0.1 / f64::from(32 * gpus), 500.0, 0.0));
+        }
+        let (one, two) =
+            (configuration(FAST, 8, 1, 256, 700.0), configuration(FAST, 16, 2, 512, 700.0));
+        if let Some(step) = over_nodes {
+            learner.observe(&measured(2, 0, two, step / 512.0, 500.0, 0.1));
+        }
+        let rate = |c: &Configuration| learner.predict(&job(0, 256), c).unwrap().rate.0;
+        rate(&two) / rate(&one)
+    };
+    let (fast, slow, unknown) = (gain(Some(50.0), None), gain(Some(0.5), None), gain(None, None));
+    assert!(fast > 1.6, "50 GB/s hardly slow a step of 0.1 s: {fast}");
+    assert!(slow < 0.5, "half a GB/s takes longer than the step: {slow}");
+    assert!(slow < unknown && unknown < fast, "{unknown}");
+    // What was measured counts, whatever the data sheet says.
+    for net in [50.0, 0.5] {
+        let told = gain(Some(net), Some(0.2));
+        assert!((told - 1.0).abs() < 0.1, "a step takes twice as long over nodes: {told}");
     }
 }

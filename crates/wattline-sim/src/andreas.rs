@@ -265,6 +265,7 @@ fn read_nodes(folder: &Path, costs: &Costs) -> Result<(Cluster, TypeIds), Andrea
                 max_limit: busy,
                 limit_step: Watts::ZERO,
                 tflops: None,
+                links: None,
             });
         }
         let most = table.iter().fold(Watts::ZERO, |most, entry| most.max(entry.watts));

@@ -1,9 +1,9 @@
 //! GPU types and workloads that are known before anything was measured here.
 
-use crate::step::{Compute, Draw, Links, StepModel, Sync};
+use crate::step::{Compute, Draw, StepModel, Sync};
 use serde::Deserialize;
 use std::sync::LazyLock;
-use wattline_core::cluster::GpuType;
+use wattline_core::cluster::{GpuType, Links};
 use wattline_core::job::RestartCost;
 use wattline_core::units::{Seconds, Watts};
 
@@ -39,6 +39,7 @@ impl CatalogueGpu {
             max_limit: self.max_limit,
             limit_step: self.limit_step,
             tflops: Some(self.tflops),
+            links: Some(self.links),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! drives. See the book's page on physics for the formulas and where the figures come from.
 
 use serde::Deserialize;
+use wattline_core::cluster::Links;
 use wattline_core::units::{Seconds, Watts};
 
 /// Time of one step's computation on one GPU at full clock: `(a^k + (b·m)^k)^(1/k)` for `m`
@@ -42,16 +43,6 @@ pub enum Sync {
         /// Gradients.
         megabytes: f64,
     },
-}
-
-/// Links between GPUs, in GB/s as a ring all-reduce sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Links {
-    /// Inside a node.
-    pub node: f64,
-    /// Between nodes.
-    pub net: f64,
 }
 
 /// Power of one GPU and what a limit does to its speed.

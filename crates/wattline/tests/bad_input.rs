@@ -149,6 +149,12 @@ fn scenarios_that_make_no_sense() {
         &format!("{head}{jobs}[[nodes]]\ncount = 1\ngpu = \"h200\"\ngpus = 65\n"),
         &["65", "64"],
     );
+    let card = "[[gpu]]\nname = \"a100\"\nidle = \"50 W\"\nbusy = \"380 W\"\nmin_limit = \"100 W\"\n\
+                default_limit = \"400 W\"\nmax_limit = \"400 W\"\nlimit_step = \"25 W\"\n";
+    let links = |links: &str| format!("{}{card}links = {links}\n", all(""));
+    scenario(&links("{ node = 0.0, net = 20.0 }"), &["gpu.links.node", "0.001"]);
+    scenario(&links("{ node = 200.0, net = nan }"), &["gpu.links.net", "NaN"]);
+    scenario(&links("{ node = 200.0 }"), &["missing field `net`", "line"]);
     scenario(&all("[world]\nnoise = 50.0\n"), &["world.noise", "50"]);
     scenario(&format!("start = \"soon\"\n{}", all("")), &["start", "soon"]);
     scenario(&format!("measurements = \"gone.csv\"\n{}", all("")), &["gone.csv"]);

@@ -71,6 +71,7 @@ fn card(problem: &SmallProblem, kind: usize) -> GpuType {
         max_limit: busy,
         limit_step: Watts::ZERO,
         tflops: None,
+        links: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The document, field by field. Numbers carry their unit in the name.
 
 use crate::calendar::{Rule, UtcOffset};
+use crate::cluster::Links;
 use crate::job::Elasticity;
 use crate::plan::Reason;
 use crate::power::NodePower;
@@ -111,6 +112,9 @@ pub struct GpuTypeEntry {
     /// Half-precision speed by its data sheet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tflops: Option<f64>,
+    /// How fast they exchange gradients, by data sheets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links_gb_per_s: Option<Links>,
 }
 
 /// Power of a node with some number of busy GPUs.

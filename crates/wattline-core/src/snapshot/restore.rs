@@ -206,10 +206,16 @@ impl Snapshot {
             max_limit: Watts::new(t.max_limit_w),
             limit_step: Watts::new(t.limit_step_w),
             tflops: t.tflops,
+            links: t.links_gb_per_s,
         });
         for (at, t) in self.gpu_types.iter().enumerate() {
             number(|| format!("gpu_types[{at}].busy_w"), t.busy_w, 0.0, 1e6)?;
             number(|| format!("gpu_types[{at}].limit_step_w"), t.limit_step_w, 0.0, 1e6)?;
+            if let Some(links) = t.links_gb_per_s {
+                let field = |of: &str| format!("gpu_types[{at}].links_gb_per_s.{of}");
+                number(|| field("node"), links.node, 1e-3, 1e6)?;
+                number(|| field("net"), links.net, 1e-3, 1e6)?;
+            }
         }
         let servers = self.nodes.iter().enumerate();
         let servers = servers.map(|(at, n)| {

@@ -50,6 +50,7 @@ impl Snapshot {
                     max_limit_w: t.max_limit.get(),
                     limit_step_w: t.limit_step.get(),
                     tflops: t.tflops,
+                    links_gb_per_s: t.links,
                 })
                 .collect(),
             nodes: cluster.node_ids().map(|id| node(state, id)).collect(),

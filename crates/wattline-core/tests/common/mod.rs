@@ -39,6 +39,7 @@ pub(crate) fn cluster(nodes: &[(u16, u8)]) -> Arc<Cluster> {
         max_limit: Watts::new(350.0),
         limit_step: Watts::new(50.0),
         tflops: None,
+        links: None,
     };
     let node = |(at, (gpu_type, gpus)): (usize, &(u16, u8))| Node {
         name: format!("node{at}").into(),

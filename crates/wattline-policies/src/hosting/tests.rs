@@ -63,6 +63,7 @@ fn cluster() -> Arc<Cluster> {
         max_limit: Watts::new(300.0),
         limit_step: Watts::new(50.0),
         tflops: None,
+        links: None,
     };
     let node = |at: usize| Node {
         name: format!("node{at}").into(),

@@ -76,6 +76,7 @@ fn cluster(nodes: u32, gpus: u8) -> Arc<Cluster> {
         max_limit: watts(200.0),
         limit_step: watts(50.0),
         tflops: None,
+        links: None,
     };
     let node = |number: u32| Node {
         name: format!("n{number}").into(),

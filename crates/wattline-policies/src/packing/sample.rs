@@ -15,6 +15,7 @@ pub(super) fn cluster(racks: &[u32]) -> Cluster {
         max_limit: Watts::new(100.0),
         limit_step: Watts::new(10.0),
         tflops: None,
+        links: None,
     };
     let node = |rack: &u32| Node {
         name: "node".into(),

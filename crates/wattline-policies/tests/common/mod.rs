@@ -132,6 +132,7 @@ fn gpu_type(name: usize) -> impl Strategy<Value = GpuType> {
                 max_limit: watts(idle + to_min + to_default + to_max),
                 limit_step: Watts::new(step),
                 tflops: None,
+                links: None,
             }
         },
     )

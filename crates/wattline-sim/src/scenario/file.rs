@@ -493,6 +493,7 @@ impl Scenario {
         const SHARE: &str = "a number from 0 to 1";
         const POSITIVE: &str = "a number above 0";
         const FACTOR: &str = "a number of at least 1";
+        const SPEED: &str = "a number from 0.001 to 1000000";
         let jobs = &self.jobs;
         let fewest = if self.slurm.is_some() { 0.0 } else { 1.0 };
         within("jobs.count", f64::from(jobs.count), fewest, 1e7, "from 1 to 10 million jobs")?;
@@ -525,7 +526,14 @@ impl Scenario {
         }
         for gpu in &self.gpu {
             let tflops = gpu.tflops.unwrap_or(1.0);
-            within("gpu.tflops", tflops, 1e-3, 1e6, "a number from 0.001 to 1000000")?;
+            within("gpu.tflops", tflops, 1e-3, 1e6, SPEED)?;
+            for (field, speed) in gpu
+                .links
+                .iter()
+                .flat_map(|links| [("gpu.links.node", links.node), ("gpu.links.net", links.net)])
+            {
+                within(field, speed, 1e-3, 1e6, SPEED)?;
+            }
         }
         within("jobs.gpus", jobs.gpus.len() as f64, 1.0, 1e3, "at least one entry")?;
         within("jobs.weights", jobs.weights.len() as f64, 1.0, 1e3, "at least one entry")?;

@@ -126,6 +126,7 @@ fn cluster(site: &Site) -> Arc<Cluster> {
         max_limit: watts(400.0),
         limit_step: watts(50.0),
         tflops: None,
+        links: None,
     };
     let node = |number: u32| Node {
         name: format!("n{number}").into(),
