@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Event, EventError};
 use wattline_core::ids::{JobId, UserId, WorkloadId};
 use wattline_core::job::Job;
@@ -179,6 +180,14 @@ impl Desk {
     /// When it cannot be written down; nothing has changed then.
     pub fn set_prices(&self, now: Timestamp, prices: Prices) -> Result<(), ControllerError> {
         self.ledger().tell(now, vec![Event::PricesSet(prices)], Vec::new())
+    }
+
+    /// Policies may do so much of their usual work from now on.
+    ///
+    /// # Errors
+    /// When it cannot be written down; nothing has changed then.
+    pub fn set_effort(&self, now: Timestamp, effort: Effort) -> Result<(), ControllerError> {
+        self.ledger().tell(now, vec![Event::EffortSet(effort)], Vec::new())
     }
 
     /// Whose a job is, also if the engine has not heard of it yet.

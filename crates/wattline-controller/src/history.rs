@@ -271,7 +271,9 @@ impl History {
             | Event::Progress { .. }
             | Event::Limited { .. }
             | Event::NodeClosed(_)
-            | Event::Failed { .. } => {}
+            | Event::Failed { .. }
+            // How much another policy searches is its own matter.
+            | Event::EffortSet(_) => {}
         }
     }
 

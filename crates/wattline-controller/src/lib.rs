@@ -16,6 +16,7 @@ mod desk;
 mod directory;
 mod emulated;
 mod foresight;
+pub mod haste;
 pub mod history;
 pub mod http;
 pub mod log;

@@ -24,6 +24,7 @@ use wattline_controller::{
 };
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
+use wattline_core::effort::Effort;
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
 use wattline_core::power::TOLERANCE;
@@ -209,9 +210,10 @@ fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).unwrap();
 }
 
-fn knows(controller: &Controller<Flaky>, instance: &Instance) -> Snapshot {
+fn knows(controller: &Controller<Flaky>, instance: &Instance) -> (Snapshot, Effort) {
     let name = |workload| instance.physics.name(workload).to_owned();
-    Snapshot::of(controller.engine(), controller.now(), &name)
+    let engine = controller.engine();
+    (Snapshot::of(engine, controller.now(), &name), engine.effort())
 }
 
 fn run(seed: u64, folder: &Path) {
@@ -262,6 +264,7 @@ fn run(seed: u64, folder: &Path) {
             controller.desk().journal(|store| store.limit_size(1 << 40)).unwrap();
         }
         let other = happens(0.01).then(|| policies[stage.random.borrow_mut().random_range(0..4)]);
+        let hurries = happens(0.02).then(|| Effort::new(stage.random.borrow_mut().random()));
         let cancels = !acknowledged.is_empty() && happens(0.01);
         let (saves, prunes) = (happens(0.1), seed.is_multiple_of(7));
         let life = catch_unwind(AssertUnwindSafe(|| {
@@ -277,6 +280,9 @@ fn run(seed: u64, folder: &Path) {
             if let Some(other) = other {
                 controller.decide_by(told, policy, other)?;
                 stage.die(0.2);
+            }
+            if let Some(effort) = hurries {
+                controller.desk().set_effort(told, effort)?;
             }
             controller.turn(told)?;
             if saves {

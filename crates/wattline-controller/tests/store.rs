@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wattline_controller::store::{Entry, Store, StoreError};
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
+use wattline_core::effort::Effort;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
@@ -98,6 +99,7 @@ fn all_events() -> Vec<Event> {
         Event::BudgetSet(Some(budget)),
         Event::BudgetSet(None),
         Event::PricesSet(Prices::default()),
+        Event::EffortSet(Effort::new(third)),
     ]
 }
 

@@ -13,6 +13,7 @@ pub mod calendar;
 pub mod check;
 pub mod cluster;
 pub mod diff;
+pub mod effort;
 pub mod engine;
 pub mod forecast;
 pub mod hostlist;

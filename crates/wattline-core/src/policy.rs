@@ -1,5 +1,6 @@
 //! What a policy sees and what it must do.
 
+use crate::effort::Effort;
 use crate::ids::{JobId, NodeId, PlanId};
 use crate::plan::Plan;
 use crate::predictor::Predictor;
@@ -35,6 +36,8 @@ pub struct ClusterView<'a> {
     pub prices: &'a Prices,
     /// Time and power of configurations.
     pub predictor: &'a dyn Predictor,
+    /// How much of its usual work the policy may do.
+    pub effort: Effort,
     /// The previous plan.
     pub plan: PlanId,
     /// What changed since.

@@ -136,6 +136,35 @@ impl Files {
 /// 0.2 EUR/kWh at PUE 1: 1 kW costs 0.2 EUR/h.
 const COSTS: &str = "A,1,500,0.2,1.0,0.1\nA,4,2000,0.2,1.0,0.4\n";
 
+/// Two GPUs take 4,800 s and 0.267 EUR, one takes 7,200 s and 0.2 EUR.
+#[test]
+fn who_must_hurry_takes_less_as_soon_as_there_is_time() {
+    let outcome = |deadline: &str, restart: f64| {
+        let files = Files::new(
+            "n1,A,2,0.0\nn2,A,2,0.0\n",
+            COSTS,
+            &format!("J1,0,{deadline},0.001,0,0\n"),
+            "J1,A,1,7200\nJ1,A,2,4800\n",
+        );
+        let mut instance = andreas::read(files.path()).unwrap();
+        instance.set_restart(Seconds::new(restart));
+        let s = run(&instance, "wattline").summary;
+        (s.energy_cost, s.tardiness_cost, s.restarts)
+    };
+    // After 2,520 s on two GPUs 0.475 of the work is left: 60 s and 3,420 s on one, just in time.
+    let (energy, late, restarts) = outcome("6000", 60.0);
+    let expected = (0.2 * 2520.0 + 0.1 * 3480.0) / 3600.0;
+    assert!((energy - expected).abs() < 1e-3, "{energy} is not {expected}");
+    assert!(late < 1e-3 && restarts == 1, "{late} EUR late, {restarts} restarts");
+    // With time for one GPU all along, or for hardly any of it, nobody changes; nor where a restart
+    // takes what it would save.
+    assert_eq!(outcome("7300", 60.0), (0.2, 0.0, 0));
+    for (deadline, restart) in [("4900", 60.0), ("6000", 900.0)] {
+        let (energy, late, restarts) = outcome(deadline, restart);
+        assert!((energy - 0.8 / 3.0).abs() < 1e-9 && late == 0.0 && restarts == 0, "{energy}");
+    }
+}
+
 #[test]
 fn a_row_with_more_gpus_than_a_node_takes_whole_nodes() {
     let files = Files::new(

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Engine, EngineImage, Event};
 use wattline_core::ids::JobId;
 use wattline_core::units::{Seconds, Watts};
@@ -336,6 +337,9 @@ fn nothing_in_an_image_can_be_left_out() {
         let instance = instance(kind(seed));
         let policy = POLICIES[(seed / 3 % POLICIES.len() as u64) as usize];
         let mut one = Play::new(&instance, policy);
+        if seed % 5 == 4 {
+            one.engine.handle(one.now, Event::EffortSet(Effort::LEAST)).unwrap();
+        }
         for _ in 0..20 + 7 * seed % 200 {
             one.step();
         }

@@ -144,3 +144,26 @@ fn a_speed_that_is_none_is_refused() {
         assert!(String::from_utf8(run.stderr).unwrap().contains("--speed"), "{speed}");
     }
 }
+
+#[test]
+fn plans_that_take_too_long_search_less_and_that_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (scenario, journal) = (path("small.toml"), path("journal"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let mut args = arguments(&scenario, &journal, "3000");
+    args.extend(["--plan-limit", "1 ms"]);
+    let said = wattline(&args);
+    assert!(said.status.success(), "{said:?}");
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(text.contains("more than 1ms: plans search"), "{text}");
+    // An emulated cluster does everything once more: with other plans it would do otherwise.
+    let again = wattline(&args);
+    assert!(again.status.success(), "{again:?}");
+    for limit in ["0 s", "soon", "-1 s"] {
+        let limit = format!("--plan-limit={limit}");
+        let refused = wattline(&["serve", "--scenario", &scenario, &limit]);
+        assert_eq!(refused.status.code(), Some(2), "{limit}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("--plan-limit"), "{refused:?}");
+    }
+}

@@ -12,6 +12,7 @@ use super::tally::Turns;
 use crate::backend::Backend;
 use crate::controller::{Controller, ControllerError, Moment};
 use crate::desk::Desk;
+use crate::haste::Haste;
 use crate::log::harmless;
 use crate::saving::Saving;
 use crate::store::{Keep, Store, StoreError};
@@ -86,6 +87,7 @@ pub struct Drive<B> {
     /// Go on when nothing is left to do.
     stay: bool,
     saving: Saving,
+    haste: Haste,
     keep: Keep,
     /// Whoever listens is told what the policy would do.
     advises: Arc<AtomicBool>,
@@ -146,6 +148,7 @@ impl<B: Backend + Metered> Drive<B> {
             heard,
             stay,
             saving: Saving::default(),
+            haste: Haste::default(),
             keep: Keep::default(),
             advises,
         }
@@ -159,6 +162,11 @@ impl<B: Backend + Metered> Drive<B> {
     /// What of the journal is kept that no restart needs; everything, unless said.
     pub fn keep(&mut self, keep: Keep) {
         self.keep = keep;
+    }
+
+    /// How long a plan may take; a second, unless said.
+    pub fn limit_plans(&mut self, limit: Duration) {
+        self.haste = Haste::new(limit);
     }
 
     /// For whoever asks it.
@@ -231,7 +239,8 @@ impl<B: Backend + Metered> Drive<B> {
             Moment::Acts => thought = thinks.map(|thinks| thinks.elapsed()),
         }));
         let planned = self.controller.engine().stats().plans > plans;
-        self.turns.count(began.elapsed(), thought.filter(|_| planned));
+        let thought = thought.filter(|_| planned);
+        self.turns.count(began.elapsed(), thought);
         self.lender.tell(self.controller.take_learned());
         let troubles = match turned {
             Ok(()) => Vec::new(),
@@ -247,6 +256,7 @@ impl<B: Backend + Metered> Drive<B> {
         if let Some(trouble) = self.save() {
             events.push(plain(now, "trouble", trouble));
         }
+        events.extend(thought.and_then(|took| self.hurry(now, took)));
         for complaint in self.controller.backend_mut().complaints() {
             events.push(plain(now, "trouble", complaint));
         }
@@ -272,6 +282,24 @@ impl<B: Backend + Metered> Drive<B> {
         let saved = self.controller.save(&self.keep);
         self.saving.saved(began.elapsed());
         saved.err().map(|error| format!("no snapshot: {error}"))
+    }
+
+    /// A plan took so long: the next ones may search less, or more again. It is written down before
+    /// it counts; where it cannot be, all stays as it is and the next plan tells again.
+    fn hurry(&mut self, now: Timestamp, took: Duration) -> Option<Event> {
+        let before = self.controller.engine().effort();
+        let effort = self.haste.planned(took, before)?;
+        self.controller.desk().set_effort(now, effort).ok()?;
+        let limit = self.haste.limit();
+        let share = 100.0 * effort.get();
+        let text = if effort.get() < before.get() {
+            format!(
+                "a plan took {took:.1?}, more than {limit:?}: plans search {share:.1} % of what they usually do from here on"
+            )
+        } else {
+            format!("plans are quick again: they search {share:.1} % of what they usually do")
+        };
+        Some(plain(now, "alert", text))
     }
 
     fn is_over(&self, feed: &impl Feed) -> bool {

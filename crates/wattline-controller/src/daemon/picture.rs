@@ -12,6 +12,7 @@ use wattline_api::Event;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::Cluster;
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Engine, EngineStats};
 use wattline_core::ids::{JobId, NodeId, PlanId, UserId};
 use wattline_core::job::Job;
@@ -198,6 +199,8 @@ pub struct Picture {
     pub stats: EngineStats,
     /// How long the cluster takes to start a job, to start one again, and to stop one.
     pub delays: [Seconds; 3],
+    /// How much of its usual work the policy may do.
+    pub effort: Effort,
     /// How long turns took.
     pub turns: Arc<Turns>,
     /// What was done.
@@ -360,6 +363,7 @@ impl Painter {
             },
             running: state.held_jobs(),
             stats: engine.stats(),
+            effort: engine.effort(),
             turns: frame.turns,
             tally: Arc::new(self.tally.clone()),
             outlook: frame.outlook,

@@ -69,6 +69,11 @@ impl Collector for Figures {
             Some(picture.unfinished.len().saturating_sub(picture.running) as f64),
         )?;
         gauge("wattline_jobs_running", "Jobs that hold GPUs", Some(picture.running as f64))?;
+        gauge(
+            "wattline_plan_effort_ratio",
+            "How much of their usual work plans may do, so that they are there in time",
+            Some(picture.effort.get()),
+        )?;
         self.limits(&mut encoder)?;
         self.energy(&mut encoder)?;
         self.delays(&mut encoder)?;

@@ -91,6 +91,8 @@ impl Engine<'_> {
                 self.look_at_everything = true;
                 self.request_plan(now);
             }
+            // What is planned stays good; the next plan is made with it.
+            Event::EffortSet(effort) => self.effort = effort,
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::rhythm::Rhythm;
 use super::{Engine, EngineStats, HandedOut, InFlight};
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
+use crate::effort::Effort;
 use crate::ids::{ActionId, JobId, NodeId, PlanId};
 use crate::image::{ImageError, require};
 use crate::job::Job;
@@ -27,6 +28,8 @@ pub struct EngineImage {
     predictor: Vec<u8>,
     prices: Prices,
     budget: Option<Calendar<Watts>>,
+    #[serde(default)]
+    effort: Effort,
     plan: PlanId,
     plan_due: Option<Timestamp>,
     #[serde(default)]
@@ -55,6 +58,7 @@ impl Engine<'_> {
             predictor,
             prices,
             budget,
+            effort,
             plan,
             look_at_everything: _,
             plan_due,
@@ -77,6 +81,7 @@ impl Engine<'_> {
             predictor: predictor.image(),
             prices: prices.clone(),
             budget: budget.clone(),
+            effort: *effort,
             plan: *plan,
             plan_due: *plan_due,
             rhythm: *rhythm,
@@ -105,6 +110,7 @@ impl Engine<'_> {
             predictor,
             prices,
             budget,
+            effort,
             plan,
             plan_due,
             rhythm,
@@ -124,6 +130,7 @@ impl Engine<'_> {
         self.state = state;
         self.prices = prices;
         self.budget = budget;
+        self.effort = effort;
         self.plan = plan;
         self.look_at_everything = true;
         self.plan_due = plan_due;

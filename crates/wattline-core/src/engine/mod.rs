@@ -26,6 +26,7 @@ use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
 use crate::check::{self, CheckedPlan};
 use crate::diff::Step;
+use crate::effort::Effort;
 use crate::ids::{ActionId, JobId, NodeId, PlanId};
 use crate::job::{Job, RestartCost};
 use crate::placement::Configuration;
@@ -100,6 +101,7 @@ pub struct Engine<'p> {
     predictor: Box<dyn Predictor + 'p>,
     prices: Prices,
     budget: Option<Calendar<Watts>>,
+    effort: Effort,
     /// The plan in force.
     plan: PlanId,
     /// The policy must look at everything.
@@ -176,6 +178,7 @@ impl<'p> Engine<'p> {
             predictor,
             prices,
             budget,
+            effort: Effort::FULL,
             plan: PlanId(0),
             look_at_everything: true,
             plan_due: None,
@@ -259,6 +262,7 @@ impl<'p> Engine<'p> {
             predictor,
             prices: self.prices.clone(),
             budget: self.budget.clone(),
+            effort: self.effort,
             plan: self.plan,
             look_at_everything: true,
             plan_due: self.plan_due,
@@ -364,6 +368,11 @@ impl<'p> Engine<'p> {
     pub fn budget(&self) -> Option<&Calendar<Watts>> {
         self.budget.as_ref()
     }
+    /// How much of its usual work its policy may do.
+    #[must_use]
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
     /// How it goes about it.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
@@ -459,6 +468,7 @@ impl<'p> Engine<'p> {
             budget: self.budget_at(now),
             prices: &self.prices,
             predictor: &*self.predictor,
+            effort: self.effort,
             plan: self.plan,
             changes: Changes::Everything,
         }
@@ -507,6 +517,7 @@ impl<'p> Engine<'p> {
             budget,
             prices: &self.prices,
             predictor: &*self.predictor,
+            effort: self.effort,
             plan: self.plan,
             changes,
         };

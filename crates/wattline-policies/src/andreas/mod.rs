@@ -69,9 +69,10 @@ impl Policy for Andreas {
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let problem = Problem::new(view);
         let order = problem.order();
-        let solution = match self.options.rounds {
+        let rounds = view.effort.of(self.options.rounds as u64) as usize;
+        let solution = match rounds {
             0 => search::greedy(&problem, &order),
-            _ => search::search(&problem, &order, &self.options),
+            _ => search::search(&problem, &order, &AndreasOptions { rounds, ..self.options }),
         };
         let mut placements = settle::settle(&problem, &solution);
         if solution.placed.is_empty()

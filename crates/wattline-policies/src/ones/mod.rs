@@ -97,7 +97,8 @@ impl Policy for Ones {
 
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let problem = Problem::new(view);
-        let best = evolve::evolve(&problem, &self.options);
+        let generations = view.effort.of(self.options.generations as u64) as usize;
+        let best = evolve::evolve(&problem, &OnesOptions { generations, ..self.options });
         let mut placements = room::settle(&problem, &best);
         if placements.iter().all(Option::is_none)
             && view.budget.is_some()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Engine, EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
@@ -113,6 +114,7 @@ impl Bench {
             budget: self.budget,
             prices: &prices,
             predictor: &Formula,
+            effort: Effort::FULL,
             plan: PlanId(0),
             changes: Changes::Everything,
         };

@@ -7,7 +7,7 @@
 
 use super::model::{Class, Draft, Item, Problem, Slot};
 use super::nodes::NO_CLASS;
-use super::search::Effort;
+use super::search::Search;
 use super::ways::Way;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
@@ -78,7 +78,7 @@ pub(super) fn complete(
     problem: &Problem<'_, '_>,
     found: &Draft,
     order: impl FnOnce() -> Vec<u32>,
-    effort: &Effort,
+    bounds: &Search,
 ) -> Option<Draft> {
     let nodes = problem.view.state.cluster().nodes().len();
     let jobs = problem.items.len();
@@ -94,8 +94,8 @@ pub(super) fn complete(
     if problem.items.iter().any(homeless) {
         return None;
     }
-    let tries = (TRIES_PER_JOB * jobs).min(effort.work as usize);
-    let mut random = Pcg64Mcg::seed_from_u64(effort.seed);
+    let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize);
+    let mut random = Pcg64Mcg::seed_from_u64(bounds.seed);
     let mut now = judge.schedule_of(found, &order());
     let mut cost = now.cost();
     let (mut best, mut least) = (now.clone(), cost);

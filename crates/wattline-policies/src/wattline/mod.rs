@@ -6,7 +6,8 @@
 //! job is judged by what it costs to its own end, now and later. Nodes are then filled ([`fill`]):
 //! whoever loses most by waiting goes first, in the way that is cheapest at these prices. A job that
 //! runs pays its restart before it is moved, so few are. With a handful of jobs whole schedules are
-//! tried instead ([`complete`]). Where time counts, GPUs are also split by what one more is worth to
+//! tried instead ([`complete`]). Whoever had to hurry takes less as soon as there is time ([`ease`]).
+//! Where time counts, GPUs are also split by what one more is worth to
 //! each ([`share`]), and the plan is taken that does best when all jobs are run to their ends
 //! ([`rehearse`]). To whoever has waited too long a place is owed ([`owed`]).
 
@@ -34,7 +35,7 @@ mod ways;
 use model::Problem;
 pub(crate) use objective::Goal;
 use objective::Objective;
-use search::Effort;
+use search::Search;
 use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
 
@@ -78,8 +79,8 @@ impl Policy for Wattline {
         if let Goal::JctUnderEnergy { share } = options.goal {
             energy::price(&mut problem, share);
         }
-        let effort = Effort { work: options.work, seed: options.seed };
-        let draft = search::search(&problem, &effort);
+        let bounds = Search { work: view.effort.of(options.work), seed: options.seed };
+        let draft = search::search(&problem, &bounds);
         settle::settle(&problem, &draft)
     }
 }

@@ -12,7 +12,7 @@ use super::waiting::Company;
 
 /// How much to search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
+pub(super) struct Search {
     /// Bounds the bidding and the plans tried; more jobs take more of it.
     pub(super) work: u64,
     pub(super) seed: u64,
@@ -31,17 +31,17 @@ const WORK_PER_JOB: u64 = 10;
 const SPLITS: [f64; 4] = [3.0, 1.0, 8.0, 20.0];
 
 /// The best plan found.
-pub(super) fn search(problem: &Problem<'_, '_>, effort: &Effort) -> Draft {
-    let market = Market::new(problem, effort.work);
+pub(super) fn search(problem: &Problem<'_, '_>, bounds: &Search) -> Draft {
+    let market = Market::new(problem, bounds.work);
     let filler = Filler { problem, market: &market, company: Company::new(problem) };
-    if problem.deadlines { cheapest(&filler, effort) } else { soonest(&filler, effort) }
+    if problem.deadlines { cheapest(&filler, bounds) } else { soonest(&filler, bounds) }
 }
 
 /// What counts is cost.
-fn cheapest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
+fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let problem = filler.problem;
     let mut best: Option<Filled> = None;
-    fill(filler, effort, |other| {
+    fill(filler, bounds, |other| {
         if best.as_ref().is_none_or(|best| other.gain > best.gain + 1e-9 * best.gain.abs()) {
             best = Some(other);
         }
@@ -52,11 +52,11 @@ fn cheapest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
 }
 
 /// What counts is time.
-fn soonest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
+fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let problem = filler.problem;
     let jobs = problem.items.len() as u64;
     // To rehearse a plan takes the square of the jobs.
-    if jobs.saturating_mul(jobs) > effort.work {
+    if jobs.saturating_mul(jobs) > bounds.work {
         let draft = filler.share(SPLITS[0]);
         if problem.broken_promises(&draft) == 0 {
             return draft;
@@ -64,18 +64,18 @@ fn soonest(filler: &Filler<'_, '_, '_>, effort: &Effort) -> Draft {
         return filler.fill(USUAL, false).draft;
     }
     let mut drafts: Vec<Draft> = SPLITS.iter().map(|restarts| filler.share(*restarts)).collect();
-    fill(filler, effort, |other| drafts.push(other.draft));
+    fill(filler, bounds, |other| drafts.push(other.draft));
     rehearse::best(problem, drafts)
 }
 
 /// Nodes filled at all levels of prices.
-fn fill(filler: &Filler<'_, '_, '_>, effort: &Effort, mut take: impl FnMut(Filled)) {
+fn fill(filler: &Filler<'_, '_, '_>, bounds: &Search, mut take: impl FnMut(Filled)) {
     let problem = filler.problem;
     take(filler.fill(USUAL, false));
     take(filler.fill(USUAL, true));
     let watts = if problem.budget.is_finite() { &WATTS[..] } else { &WATTS[..1] };
     let levels = GPUS.iter().flat_map(|gpus| watts.iter().map(|watts| (*gpus, *watts)));
-    let affordable = effort.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
+    let affordable = bounds.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
     for (gpus, watts) in levels.skip(1).take(affordable as usize) {
         take(filler.fill(Level { gpus, watts }, false));
     }

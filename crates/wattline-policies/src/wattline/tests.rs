@@ -7,11 +7,12 @@ use super::fill::Filler;
 use super::market::{Level, Market};
 use super::model::{Problem, Slot};
 use super::objective::{Goal, Objective};
-use super::search::{self, Effort};
+use super::search::{self, Search};
 use super::waiting::Company;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
+use wattline_core::effort::Effort;
 use wattline_core::ids::{GpuTypeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
@@ -124,6 +125,7 @@ pub(super) fn look_for<T>(
         budget: budget.map(Watts::new),
         prices: &prices,
         predictor: &Formula,
+        effort: Effort::FULL,
         plan: PlanId(0),
         changes: Changes::Everything,
     };
@@ -162,10 +164,10 @@ fn gpus_are_dear_while_many_wait_and_fast_ones_dearer() {
 
 #[test]
 fn under_load_jobs_take_few_gpus_and_alone_many() {
-    let effort = Effort { work: 100_000, seed: 1 };
+    let bounds = Search { work: 100_000, seed: 1 };
     let most = |count: u32| {
         look(0.0, many(count), None, |problem| {
-            let draft = search::search(problem, &effort);
+            let draft = search::search(problem, &bounds);
             let gpus = |way: u32| problem.way(way).shape.gpus;
             let used: u32 = draft.iter().flatten().map(|slot| gpus(slot.way)).sum();
             (draft.iter().flatten().count(), used)
@@ -183,7 +185,7 @@ fn watts_have_a_price_when_they_are_short() {
     // Half of what all GPUs may draw at their highest limits, and more jobs than GPUs.
     let limits = |budget| {
         look(0.0, many(30), budget, |problem| {
-            let draft = search::search(problem, &Effort { work: 100_000, seed: 1 });
+            let draft = search::search(problem, &Search { work: 100_000, seed: 1 });
             let slots = || draft.iter().flatten();
             let sum: f64 = slots().map(|slot| problem.way(slot.way).limit).sum();
             assert!(problem.filled(&draft).committed <= problem.budget);
@@ -217,9 +219,9 @@ fn the_jobs_of_the_last_while_are_expected_again() {
 #[test]
 fn any_bound_on_work_will_do() {
     for work in [0, 1, u64::MAX] {
-        let effort = Effort { work, seed: 1 };
+        let bounds = Search { work, seed: 1 };
         look(0.0, many(30), Some(2200.0), |problem| {
-            let draft = search::search(problem, &effort);
+            let draft = search::search(problem, &bounds);
             assert!(
                 draft.iter().flatten().count() > 0,
                 "nobody starts with work bounded by {work}"
@@ -264,7 +266,7 @@ fn a_split_stays_below_the_budget() {
     for budget in [800.0, 1500.0, 2200.0] {
         let jobs = many(30).map(|job| Job { restart, ..job });
         look_for(Goal::Jct, 0.0, jobs, Some(budget), |problem| {
-            let draft = search::search(problem, &Effort { work: 100_000, seed: 1 });
+            let draft = search::search(problem, &Search { work: 100_000, seed: 1 });
             assert!(draft.iter().flatten().count() > 0, "nobody starts below {budget} W");
             assert!(problem.filled(&draft).committed <= problem.budget);
         });

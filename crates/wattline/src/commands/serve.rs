@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// "30 d" [default: keep all]
     #[arg(long, value_name = "TIME")]
     keep_journal: Option<Seconds>,
+    /// What a plan may take. Where plans take longer, they search less from then on; what they
+    /// must do at least they do [default: "1 s"]
+    #[arg(long, value_name = "TIME", value_parser = plan_limit)]
+    plan_limit: Option<Duration>,
     /// Seconds of the emulated cluster in a second
     #[arg(long, value_name = "X", default_value_t = 600.0)]
     speed: f64,
@@ -239,6 +243,9 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let policy = policy_again(&args.policy)?;
     let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
     drive.keep(Keep { younger_than: args.keep_journal });
+    if let Some(limit) = args.plan_limit {
+        drive.limit_plans(limit);
+    }
     if mode == Some(Mode::Advise) {
         drive.advise();
     }
@@ -268,6 +275,15 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     }
     driven.map_err(|error| Failure::Failed(error.into()))?;
     say(&status(&daemon.picture(), &daemon, start, jobs), args.json)
+}
+
+/// A time that a plan can take.
+fn plan_limit(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: Seconds = text.parse().map_err(|error| format!("{error}"))?;
+    if seconds.get() < 1e-3 {
+        return Err(format!("{text} is too short for any plan: at least 1 ms is needed"));
+    }
+    Duration::try_from_secs_f64(seconds.get()).map_err(|error| error.to_string())
 }
 
 /// A fresh policy of the kind that plans, as often as one is needed.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Engine, EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
@@ -168,6 +169,7 @@ fn plan_at(
         budget: site.budget.then_some(Watts::new(1e6)),
         prices: &prices,
         predictor: &Formula,
+        effort: Effort::FULL,
         plan: PlanId(0),
         changes: Changes::Everything,
     };
