@@ -5,7 +5,7 @@ use super::ways::Way;
 
 /// What is lost by a restart counts so many times: predictions are not that good, and the next plan
 /// may see it otherwise.
-const RESTARTS: f64 = 5.0;
+pub(super) const RESTARTS: f64 = 5.0;
 
 impl Problem<'_, '_> {
     /// Weighted lateness of a job that starts at `start` and takes about `time`: the mean over a
@@ -26,11 +26,15 @@ impl Problem<'_, '_> {
             return (0.0, 0.0);
         }
         let way = self.way(now.way);
-        let gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
         let second = item.weight
-            + gpus * self.weights / self.capacity.max(1.0)
+            + self.takes(way) * self.weights / self.capacity.max(1.0)
             + self.prices.watt(0.0, 1.0) * self.usual_watts(way);
         (item.restart, self.hysteresis * RESTARTS * item.restart * second)
+    }
+
+    /// GPUs of a way, those of slower types counted for less.
+    pub(super) fn takes(&self, way: &Way) -> f64 {
+        way.gpus() * self.worth[way.shape.gpu_type.index()]
     }
 
     /// Billed watts of a way on a node that is full: what it draws where little is wasted.
@@ -53,8 +57,7 @@ impl Problem<'_, '_> {
     /// more and more as they come.
     pub(super) fn toll(&self, way: &Way, start: f64, time: f64) -> f64 {
         let until = |time: f64| time - self.soon * (1.0 - (-time / self.soon).exp());
-        let gpus = way.gpus() * self.worth[way.shape.gpu_type.index()];
-        self.toll * gpus * (until(start + time) - until(start))
+        self.toll * self.takes(way) * (until(start + time) - until(start))
     }
 
     /// Whether the job keeps the GPUs and, but for the limit, the way it has now.

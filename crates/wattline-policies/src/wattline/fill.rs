@@ -135,7 +135,17 @@ impl Filler<'_, '_, '_> {
         let energy = problem.prices.watt(0.0, time) * watts;
         let own = energy + problem.late(item, way, 0.0, time) + restart;
         let taken = self.market.taken(way, problem.committed_watts(way), time, level);
-        Costs { price: own + taken, own, time }
+        let stays = Costs { price: own + taken, own, time };
+        let Some(change) = problem.change_ahead(item, way, lost + wake) else { return stays };
+        let (to, then) = (change.to, change.end - change.at);
+        let own = problem.prices.watt(0.0, change.at) * watts
+            + problem.prices.watt(change.at, change.end) * problem.usual_watts(to)
+            + problem.worth_a_restart(item, to)
+            + restart;
+        let taken = self.market.taken(way, problem.committed_watts(way), change.at, level)
+            + level.gpus * self.market.taken_then(to, problem.committed_watts(to), change.at, then);
+        let changes = Costs { price: own + taken, own, time: change.end };
+        if changes.price < stays.price { changes } else { stays }
     }
 
     /// What a job gains each second by running now, not later; a run that is brief counts as a

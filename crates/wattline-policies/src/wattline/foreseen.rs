@@ -80,6 +80,7 @@ fn add(
         restart: 0.0,
         load: view.state.delays().start(false).get(),
         ways: first..last,
+        frugal: None,
         runs: false,
         pinned: false,
         stays: !job.job.preemptible,

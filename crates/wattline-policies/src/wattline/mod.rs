@@ -13,6 +13,7 @@
 
 mod complete;
 mod costs;
+mod ease;
 mod energy;
 mod fill;
 mod foreseen;

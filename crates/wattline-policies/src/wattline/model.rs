@@ -45,6 +45,8 @@ pub(super) struct Item {
     pub(super) load: f64,
     /// Into the problem's ways.
     pub(super) ways: Range<u32>,
+    /// The one that takes least energy, where that counts.
+    pub(super) frugal: Option<u32>,
     /// As it is planned now.
     pub(super) now: Option<Slot>,
     /// Leaving its GPUs costs a restart.
@@ -284,6 +286,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                 restart: restart.save.get() + stop + again + restart.load.get(),
                 load: if matches!(job.phase, Phase::Starting(_)) { 0.0 } else { load },
                 ways: first..last,
+                frugal: None,
                 runs,
                 // Who is on the way to its GPUs gets there first; plans that follow one another at
                 // an instant would otherwise send it to and fro.
@@ -304,6 +307,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             item.over = item.age - objective.patience(fastest);
             item.overdue = item.over >= 0.0;
             self.without_deadline(&mut item);
+            item.frugal = self.most_frugal(&item).filter(|_| self.deadlines);
             self.items[at] = item;
         }
     }
@@ -355,12 +359,11 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     /// The time of a job in the way that takes least GPU time, and that GPU time.
     pub(super) fn frugal(&self, item: &Item) -> (f64, f64) {
-        let gpus = |way: &Way| way.gpus() * self.worth[way.shape.gpu_type.index()];
-        let speed = |way: &Way| way.rate / gpus(way);
+        let speed = |way: &Way| way.rate / self.takes(way);
         let best = self.ways_in(item).max_by(|a, b| speed(a.1).total_cmp(&speed(b.1)));
         best.map_or((0.0, 0.0), |(_, way)| {
             let time = item.work / way.rate;
-            (time, time * gpus(way))
+            (time, time * self.takes(way))
         })
     }
 

@@ -4,6 +4,7 @@
 //! GPUs may be free than it reckons with, so nodes are filled at dearer and cheaper levels too.
 
 use super::complete;
+use super::ease;
 use super::fill::{Filled, Filler};
 use super::market::{Level, Market};
 use super::model::{Draft, Problem};
@@ -48,7 +49,9 @@ fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     });
     let best = best.map(|best| best.draft).unwrap_or_default();
     let order = || filler.order(USUAL);
-    complete::complete(problem, &best, order, effort).unwrap_or(best)
+    let mut best = complete::complete(problem, &best, order, bounds).unwrap_or(best);
+    ease::ease(problem, &mut best);
+    best
 }
 
 /// What counts is time.

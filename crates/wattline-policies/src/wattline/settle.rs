@@ -1,5 +1,6 @@
 //! From the search's draft to a plan with GPUs, nodes and reasons.
 
+use super::ease;
 use super::model::{Draft, Problem};
 use super::nodes::Nodes;
 use super::ways::Way;
@@ -140,9 +141,11 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
         view.prices.next_change(view.now).map_or(soon, |change| change.min(soon))
     });
     // Whoever is next in line is served at the next plan, also if nothing happens until then.
+    let change = ease::first_change(problem, draft);
+    let change = change.map(|wait| view.now + Seconds::new(wait.max(least)));
     let line = problem.owed.line_behind.then_some(view.now + BRIEFLY);
     let next = problem.owed.next.map(|left| view.now + Seconds::new(left.max(0.0) + 1.0));
-    plan.revisit = [plan.revisit, soon, line, next].into_iter().flatten().min();
+    plan.revisit = [plan.revisit, soon, change, line, next].into_iter().flatten().min();
 }
 
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.

@@ -108,7 +108,7 @@ impl Filler<'_, '_, '_> {
                 way: index,
                 gpu_type: way.shape.gpu_type.index(),
                 gpus: way.shape.gpus,
-                takes: way.gpus() * problem.worth[way.shape.gpu_type.index()],
+                takes: problem.takes(way),
                 watts: if problem.budget.is_finite() { watts } else { 0.0 },
                 worth,
             }
