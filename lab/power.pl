@@ -7,6 +7,9 @@
 # job says in LAB/pm/demand/JOBID), but never more than its limit. One that boots draws --boot, one
 # that sleeps --sleep. Limits are asked for in LAB/pm/NODE/limitN and hold when they are read back
 # from enforcedN; a job whose GPUs are held below what it wants is slowed down (LAB/pm/speed/JOBID).
+# What is read one after the other is not of one moment, and whoever is quick must not be charged for
+# both what was and what is: limits are read first, since they are raised when something has ended, and
+# a node that changes while jobs are read draws the less of both.
 # The power now is LAB/pm/NODE/watts; all samples are lines of LAB/pm/samples: time, total, each node.
 use strict; use warnings;
 use Time::HiRes qw(time sleep);
@@ -35,15 +38,25 @@ sub names { # n[1-2,4],m7
 }
 sub indices { my @all; for (split /,/, $_[0]) { my ($from, $to) = split /-/; push @all, $from .. $to // $from } return @all }
 
-my %state;
+sub nodes { return map { chomp; split /\|/, $_, 2 } `sinfo -h -N -o '%N|%T' 2>/dev/null` }
+sub drawn { # of a node in a state, with this for its base and its GPUs
+  my ($is, $up) = @_;
+  return $is =~ /~|powered_down/i ? $o{sleep} : $is =~ /#|powering_up/i ? $o{boot} : $up;
+}
+
+my (%before, %after);
 while (1) {
   my $began = time;
-  my (%busy, %jobs);
-  my @nodes = `sinfo -h -N -o '%N|%T' 2>/dev/null`;
+  my (%busy, %jobs, %limit);
+  for my $node (keys %after) {
+    $limit{$node}{$_} = number("$pm/$node/limit$_") // $o{limit} for 0 .. $o{gpus} - 1;
+  }
+  my %nodes = nodes();
   my @lines = `scontrol -o -d show job 2>/dev/null`;
+  my %then = nodes();
   # While slurmctld does not answer, everything goes on as it was.
-  if (@nodes) { %state = map { chomp; split /\|/, $_, 2 } @nodes }
-  if (@nodes) {
+  if (%nodes && %then) {
+    %before = %nodes; %after = %then;
     for (@lines) {
       next unless /JobId=(\d+).*?JobState=(?:RUNNING|COMPLETING|SUSPENDED)/;
       my $job = $1;
@@ -56,11 +69,11 @@ while (1) {
     our %last = %busy; our %demand = %jobs;
   } else { our (%last, %demand); %busy = %last; %jobs = %demand }
   my (%speed, $total, @each);
-  for my $node (sort keys %state) {
+  for my $node (sort keys %after) {
     mkdir "$pm/$node";
     my $watts = $o{base};
     for my $gpu (0 .. $o{gpus} - 1) {
-      my $limit = number("$pm/$node/limit$gpu") // $o{limit};
+      my $limit = $limit{$node}{$gpu} // $o{limit};
       put("$pm/$node/enforced$gpu", $limit);
       my $job = $busy{$node}{$gpu};
       if (!defined $job) { $watts += $o{idle}; next }
@@ -70,14 +83,13 @@ while (1) {
       $speed{$job} = $slow if !defined $speed{$job} || $slow < $speed{$job};
       $watts += $gets;
     }
-    my $is = $state{$node};
-    if ($is =~ /~|powered_down/i) { $watts = $o{sleep} }
-    elsif ($is =~ /#|powering_up/i) { $watts = $o{boot} }
+    my ($one, $two) = map { drawn($_, $watts) } $before{$node} // $after{$node}, $after{$node};
+    $watts = $one < $two ? $one : $two;
     put("$pm/$node/watts", $watts);
     $total += $watts; push @each, "$node=$watts";
   }
   put("$pm/speed/$_", sprintf '%.4f', $speed{$_}) for keys %speed;
-  printf $samples "%.3f %.1f %s\n", time, $total, join ' ', @each if %state;
+  printf $samples "%.3f %.1f %s\n", time, $total, join ' ', @each if %after;
   my $left = $o{every} - (time - $began);
   sleep $left if $left > 0;
 }

@@ -1,10 +1,12 @@
 //! From an action to SLURM's commands, step by step, as far as what SLURM shows allows.
 
 use super::command::CommandError;
+use super::heterogeneous::Parts;
+use super::limits::limits_of;
 use super::read::SlurmJob;
 use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
-use super::{Slurm, Step};
+use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
 use crate::directory::Checkpoint;
 use std::collections::BTreeSet;
@@ -12,7 +14,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::placement::Placement;
-use wattline_core::state::{JobState, Phase};
+use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 
 /// A command that had no effect is given again after this long.
@@ -27,13 +29,14 @@ const GATHER: Seconds = Seconds::new(600.0);
 /// A node that does not come up in so many boot times, and this long, does not come up.
 const BOOTS: f64 = 3.0;
 const BOOT_SLACK: Seconds = Seconds::new(60.0);
-/// Limits that are equal.
-pub(super) const SAME: f64 = 0.5;
 
 impl Slurm {
     /// Takes the next step of every action under way.
     pub(super) fn advance_all(&mut self, now: Timestamp, known: Known<'_>) {
-        let ids: Vec<ActionId> = self.wanted.keys().copied().collect();
+        let starts = |wanted: &Wanted| matches!(wanted.action.kind, ActionKind::Start { .. });
+        // Limits are not raised where somebody is about to start, so that must be known first.
+        let mut ids: Vec<ActionId> = self.wanted.keys().copied().collect();
+        ids.sort_by_key(|id| !starts(&self.wanted[id]));
         for id in ids {
             self.advance(now, id, known);
         }
@@ -104,21 +107,28 @@ impl Slurm {
                 return Step::Failed;
             }
             let seen = job.clone();
+            let since = match step {
+                Step::Since(at, _) | Step::Setting(at) => at,
+                _ => now,
+            };
+            // What is kept for it is given back if the others, or limits, do not come.
+            if now > since + GATHER {
+                return Step::Failed;
+            }
             let released = match seen.het_job_id {
-                Some(_) => match self.release_parts(&seen, known) {
-                    Some(released) => released,
-                    None => {
-                        return match step {
-                            // What is kept for it is given back if the others do not come.
-                            Step::Since(at, _) if now > at + GATHER => Step::Failed,
-                            Step::Since(..) => step,
-                            _ => Step::Since(now, now),
-                        };
-                    }
+                Some(_) => match self.release_parts(since, &seen, known) {
+                    Parts::LetGo(released) => released,
+                    Parts::Set => return Step::Setting(since),
+                    Parts::Gather if step == Step::New => return Step::Since(now, now),
+                    Parts::Gather => return step,
                 },
                 None => {
-                    if !self.limits_hold(placement) {
+                    let limits = limits_of([placement]);
+                    if !self.is_their_turn(&limits) {
                         return step;
+                    }
+                    if !self.limits_hold(&limits) {
+                        return Step::Setting(since);
                     }
                     let Some(update) = self.told(&number, slurm, placement) else {
                         return Step::Failed;
@@ -144,12 +154,12 @@ impl Slurm {
             }
             // It was released by a controller that is gone, or by somebody else.
             // One that SLURM has requeued by itself would wait for two minutes.
-            Step::New | Step::Since(..)
+            Step::New | Step::Setting(_) | Step::Since(..)
                 if job.state_reason != "BeginTime" && self.asks_for(job, slurm, placement) =>
             {
                 Step::Released(now)
             }
-            Step::New | Step::Since(..) => {
+            Step::New | Step::Setting(_) | Step::Since(..) => {
                 self.hold(&number);
                 step
             }
@@ -225,9 +235,7 @@ impl Slurm {
         if gpus.is_empty() {
             return Step::Failed;
         }
-        let waits =
-            |(node, _): &(NodeId, u32)| self.starting_limit(*node).is_some_and(|low| low < limit);
-        if gpus.iter().any(waits) {
+        if gpus.iter().any(|(node, _)| !self.may_have(*node, limit)) {
             return step;
         }
         match self.limits_are(&gpus, limit) {
@@ -343,190 +351,10 @@ impl Slurm {
         self.commands.run("scontrol", &args).map(|_| ())
     }
 
-    /// The lowest limit of a job that is about to start on a node: which GPUs it gets is not known
-    /// before it has them.
-    fn starting_limit(&self, node: NodeId) -> Option<Watts> {
-        let starts = self.wanted.values().filter_map(|wanted| match &wanted.action.kind {
-            ActionKind::Start { placement, .. }
-                if matches!(wanted.step, Step::Released(_) | Step::GivingUp(_))
-                    && placement.allocation.shares().any(|share| share.node == node) =>
-            {
-                Some(placement.configuration.power_limit)
-            }
-            _ => None,
-        });
-        starts.reduce(Watts::min)
-    }
-
-    /// The limit that is to be set on a node next: of a job that is about to start there, or else of
-    /// the first that waits to. Jobs with different limits that each set their own would find the
-    /// other's at every look, and none would ever start.
-    fn next_limit(&self, node: NodeId) -> Option<Watts> {
-        let first = || {
-            self.wanted.values().find_map(|wanted| match &wanted.action.kind {
-                ActionKind::Start { placement, .. } if wanted.step == Step::New => {
-                    let there = placement.allocation.shares().any(|share| share.node == node);
-                    there.then_some(placement.configuration.power_limit)
-                }
-                _ => None,
-            })
-        };
-        self.starting_limit(node).or_else(first)
-    }
-
-    /// Whether no GPU that a job may get has more than its limit. Which ones it gets is for SLURM
-    /// to say, and until it has them others may end: so for that moment no GPU of the node has
-    /// more, and jobs with different limits start there one after the other.
-    pub(super) fn limits_hold(&mut self, placement: &Placement) -> bool {
-        let limit = placement.configuration.power_limit;
-        let mut hold = true;
-        for share in placement.allocation.shares() {
-            let (node, gpus) = (share.node, u32::from(self.site.node(share.node).gpus));
-            if self.site.actuator(node).is_none() {
-                continue;
-            }
-            if self.next_limit(node).is_some_and(|other| other != limit) {
-                return false;
-            }
-            let name = &*self.site.node(node).name;
-            let Some(seen) = self.seen.as_ref().and_then(|seen| seen.nodes.get(name)) else {
-                return false;
-            };
-            let (used, free): (Vec<u32>, Vec<u32>) =
-                (0..gpus).partition(|gpu| seen.gpus_used_indices.contains(gpu));
-            let above = |gpu: &u32| match self.site.actuator(node).map(|a| a.read(*gpu)) {
-                Some(Ok(is)) => is > limit,
-                _ => true,
-            };
-            let above = used.into_iter().filter(above);
-            let all: Vec<(NodeId, u32)> =
-                free.into_iter().chain(above).map(|g| (node, g)).collect();
-            hold &= self.limits_are(&all, limit) == Some(true);
-        }
-        hold
-    }
-
-    /// Running jobs have the limits that count for them, whoever has changed them: a start beside
-    /// them, for a moment, or somebody else.
-    pub(super) fn restore_limits(&mut self, known: Known<'_>) {
-        let Some(seen) = &self.seen else { return };
-        let mut wrong = Vec::new();
-        for (id, job) in
-            seen.known().filter(|(id, _)| id.index() < known.engine.state().job_count())
-        {
-            let state = known.engine.state().job(id);
-            let changing = self.wanted.values().any(
-                |wanted| matches!(&wanted.action.kind, ActionKind::Limit { job, .. } if *job == id),
-            );
-            let (Phase::Running, Some(held), false) = (state.phase, &state.held, changing) else {
-                continue;
-            };
-            let limit = held.configuration.power_limit;
-            let gpus = self.gpus_of(job);
-            let free = |(node, _): &(NodeId, u32)| {
-                self.site.actuator(*node).is_some()
-                    && self.starting_limit(*node).is_none_or(|low| low >= limit)
-            };
-            wrong.push((gpus.into_iter().filter(free).collect::<Vec<_>>(), limit));
-        }
-        for (gpus, limit) in wrong {
-            self.limits_are(&gpus, limit);
-        }
-    }
-
-    /// Whether these GPUs have this limit; asks for it where they do not. None if that cannot be.
-    fn limits_are(&mut self, gpus: &[(NodeId, u32)], limit: Watts) -> Option<bool> {
-        let mut all = true;
-        for (node, gpu) in gpus {
-            let Some(actuator) = self.site.actuator(*node) else {
-                let default = self.site.cluster.gpu_type(self.site.node(*node).gpu_type);
-                if default.default_limit != limit {
-                    return None;
-                }
-                continue;
-            };
-            let is = actuator.read(*gpu);
-            if matches!(&is, Ok(is) if (is.get() - limit.get()).abs() < SAME) {
-                continue;
-            }
-            all = false;
-            if let Err(error) = actuator.set(*gpu, limit) {
-                self.complaints.push(error.to_string());
-                return None;
-            }
-        }
-        Some(all)
-    }
-
-    /// A running job's GPUs.
-    pub(super) fn gpus_of(&self, job: &SlurmJob) -> Vec<(NodeId, u32)> {
-        let on = |on: &super::read::NodeGpus| {
-            let node = self.site.find(&on.node)?;
-            Some(on.indices.iter().map(|gpu| (node, *gpu)).collect::<Vec<_>>())
-        };
-        job.gpus.iter().filter_map(on).flatten().collect()
-    }
-
     /// An action that is to be carried out.
     pub(super) fn want(&mut self, action: &Action) {
         self.wanted
             .entry(action.id)
-            .or_insert_with(|| super::Wanted { action: action.clone(), step: Step::New });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::config::Config;
-    use super::super::site::Site;
-    use super::*;
-    use std::sync::Arc;
-    use wattline_core::ids::{GpuTypeId, PlanId};
-    use wattline_core::placement::{Allocation, Configuration, Share};
-    use wattline_sim::scenario::Scenario;
-
-    /// Found when a controller was killed again and again: three jobs with two limits waited for
-    /// each other on a node for ever.
-    #[test]
-    fn jobs_with_different_limits_start_on_a_node_one_after_the_other() {
-        let text =
-            "name = \"m\"\n[[nodes]]\ncount = 2\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 1\n";
-        let instance = Scenario::parse(text, "m").unwrap().instance("m", None).unwrap();
-        let site = Site::new(Config::default(), Arc::clone(&instance.cluster), &[], Vec::new());
-        let mut slurm = Slurm::new(site);
-        let start = |id: u32, node: u32, limit: f64| Action {
-            id: ActionId(u64::from(id)),
-            generation: PlanId(1),
-            kind: ActionKind::Start {
-                job: JobId(id),
-                placement: Placement {
-                    configuration: Configuration {
-                        gpu_type: GpuTypeId(0),
-                        gpus: 1,
-                        nodes: 1,
-                        batch: 64,
-                        power_limit: Watts::new(limit),
-                    },
-                    allocation: Allocation::over(
-                        [Share { node: NodeId(node), mask: 1 << id }].into_iter().collect(),
-                    ),
-                },
-            },
-        };
-        for (id, limit) in [(0, 300.0), (1, 500.0), (2, 300.0)] {
-            slurm.want(&start(id, 0, limit));
-        }
-        let next = |slurm: &Slurm, node: u32| slurm.next_limit(NodeId(node)).map(Watts::get);
-        assert_eq!((next(&slurm, 0), next(&slurm, 1)), (Some(300.0), None));
-        // The second one's turn comes when both others run.
-        for id in [0, 2] {
-            slurm.wanted.get_mut(&ActionId(id)).unwrap().step = Step::Released(Timestamp::ZERO);
-            assert_eq!(next(&slurm, 0), Some(300.0));
-        }
-        slurm.wanted.remove(&ActionId(0));
-        assert_eq!(next(&slurm, 0), Some(300.0), "one is still about to start");
-        slurm.wanted.remove(&ActionId(2));
-        assert_eq!(next(&slurm, 0), Some(500.0));
+            .or_insert_with(|| Wanted { action: action.clone(), step: Step::New });
     }
 }

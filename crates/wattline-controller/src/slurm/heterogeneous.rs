@@ -3,13 +3,25 @@
 //! Each part is a job for the engine, which keeps room for one after the other. When there is room
 //! for all of them they are let go.
 
-use super::Slurm;
 use super::command::CommandError;
+use super::limits::limits_of;
 use super::read::SlurmJob;
+use super::{Slurm, Step};
 use crate::backend::Known;
 use crate::directory::SlurmOrigin;
+use wattline_core::Timestamp;
 use wattline_core::placement::Placement;
 use wattline_core::state::Phase;
+
+/// How far the parts of a job are.
+pub(super) enum Parts {
+    /// There is not room for each yet.
+    Gather,
+    /// Limits of the GPUs that they may get are being set.
+    Set,
+    /// They were let go, or could not be.
+    LetGo(Result<(), CommandError>),
+}
 
 impl SlurmJob {
     /// Whether it is the first part of a heterogeneous job. What is said of it is said of all parts.
@@ -19,18 +31,16 @@ impl SlurmJob {
 }
 
 impl Slurm {
-    /// Lets all parts go if there is room for each; the first part does it for all. None while that
-    /// is not so.
+    /// Lets all parts go if there is room for each; the first part does it for all. `since`: when it
+    /// began to wait for the others.
     pub(super) fn release_parts(
         &mut self,
+        since: Timestamp,
         job: &SlurmJob,
         known: Known<'_>,
-    ) -> Option<Result<(), CommandError>> {
-        if !job.leads() {
-            return None;
-        }
-        let seen = self.seen.clone()?;
-        let parts: Vec<(&SlurmJob, &Placement, &SlurmOrigin)> = seen
+    ) -> Parts {
+        let Some(seen) = self.seen.clone().filter(|_| job.leads()) else { return Parts::Gather };
+        let parts: Option<Vec<(&SlurmJob, &Placement, &SlurmOrigin)>> = seen
             .jobs
             .iter()
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
@@ -41,11 +51,29 @@ impl Slurm {
                 let held = state.held.as_ref().filter(|_| starts)?;
                 Some((part, held, known.directory.slurm(id)?))
             })
-            .collect::<Option<_>>()?;
-        if !parts.iter().fold(true, |hold, (_, held, _)| self.limits_hold(held) && hold) {
-            return None;
+            .collect();
+        let Some(parts) = parts else { return Parts::Gather };
+        let limits = limits_of(parts.iter().map(|(_, held, _)| *held));
+        if !self.is_their_turn(&limits) {
+            return Parts::Gather;
         }
-        Some(self.let_parts_go(job, &parts))
+        if self.limits_hold(&limits) {
+            return Parts::LetGo(self.let_parts_go(job, &parts));
+        }
+        // Nobody raises limits on the other parts' nodes either.
+        let others = parts.iter().filter_map(|(part, ..)| {
+            let id = known.directory.find(&super::seen::key(part))?;
+            match known.engine.state().find_job(id)?.phase {
+                Phase::Starting(action) => Some(action),
+                _ => None,
+            }
+        });
+        for action in others {
+            if let Some(wanted) = self.wanted.get_mut(&action) {
+                wanted.step = Step::Setting(since);
+            }
+        }
+        Parts::Set
     }
 
     fn let_parts_go(

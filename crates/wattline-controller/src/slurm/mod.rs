@@ -14,6 +14,7 @@ mod config;
 pub mod doctor;
 mod early;
 mod heterogeneous;
+mod limits;
 pub mod metadata;
 mod meters;
 mod news;
@@ -45,7 +46,8 @@ use stretch::Stretch;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
-use wattline_core::ids::{ActionId, JobId};
+use wattline_core::ids::{ActionId, JobId, NodeId};
+use wattline_core::units::Watts;
 
 /// The gate: the `job_submit.lua` that holds jobs until the controller releases them.
 pub const GATE: &str = include_str!("gate.lua");
@@ -55,6 +57,8 @@ pub const GATE: &str = include_str!("gate.lua");
 enum Step {
     /// Nothing was done yet.
     New,
+    /// Limits of the GPUs that a job may get are being set since then.
+    Setting(Timestamp),
     /// The job was released then.
     Released(Timestamp),
     /// SLURM was told then.
@@ -86,6 +90,8 @@ pub struct Slurm {
     /// Since when SLURM answers each time.
     answers: Option<Timestamp>,
     wanted: BTreeMap<ActionId, Wanted>,
+    /// The limits that were last asked for, by GPU.
+    limits_asked: BTreeMap<(NodeId, u32), Watts>,
     /// Jobs that SLURM does not show, since when.
     absent: BTreeMap<JobId, Timestamp>,
     /// When something was last put right about a job.
@@ -117,6 +123,7 @@ impl Slurm {
             asked: None,
             answers: None,
             wanted: BTreeMap::new(),
+            limits_asked: BTreeMap::new(),
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
             stretches: BTreeMap::new(),

@@ -5,8 +5,8 @@
 //! before each step and after it, so it may be broken off and begun again. It never stops a job:
 //! what runs goes on.
 
-use super::act::SAME;
 use super::early::{self, is_parked};
+use super::limits::SAME;
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
 use super::seen::{NodeIs, Seen, SeenError, node_is};
 use super::{Slurm, command::printable};
