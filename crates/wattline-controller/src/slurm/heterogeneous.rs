@@ -1,15 +1,21 @@
 //! Heterogeneous jobs: several parts, each with nodes of its own, that start together.
 //!
 //! Each part is a job for the engine, which keeps room for one after the other. When there is room
-//! for all of them they are let go.
+//! for all of them they are let go. SLURM never puts two parts on one node, so nodes are dealt out
+//! among them beforehand.
 
 use super::command::CommandError;
 use super::limits::limits_of;
 use super::read::SlurmJob;
+use super::seats::Seats;
 use super::{Slurm, Step};
 use crate::backend::Known;
 use crate::directory::SlurmOrigin;
+use std::collections::BTreeSet;
 use wattline_core::Timestamp;
+use wattline_core::cluster::{Cluster, Shape};
+use wattline_core::ids::NodeId;
+use wattline_core::job::NodeChoice;
 use wattline_core::placement::Placement;
 use wattline_core::state::Phase;
 
@@ -23,6 +29,49 @@ pub(super) enum Parts {
     LetGo(Result<(), CommandError>),
 }
 
+/// Nodes for each part: those it must have, as many of one type as it needs, and its share of the
+/// rest. None if there are too few.
+fn deal(cluster: &Cluster, parts: &[Seats]) -> Option<Vec<Vec<NodeId>>> {
+    let choices: Vec<&NodeChoice> = parts.iter().filter_map(|seats| seats.nodes.as_ref()).collect();
+    let mut dealt: Vec<Vec<NodeId>> = choices.iter().map(|nodes| nodes.required.to_vec()).collect();
+    let mut taken: BTreeSet<NodeId> = BTreeSet::new();
+    if dealt.len() < parts.len() || !dealt.iter().flatten().all(|node| taken.insert(*node)) {
+        return None;
+    }
+    // Whoever has least to choose from chooses first.
+    let mut order: Vec<usize> = (0..choices.len()).collect();
+    order.sort_by_key(|part| choices[*part].allowed.len());
+    for part in &order {
+        let (own, choice) = (&mut dealt[*part], choices[*part]);
+        let count = choice.count as usize;
+        let free = |shape: &Shape| -> Vec<NodeId> {
+            let each = shape.gpus / choice.count.max(1);
+            let fits = |id: &NodeId| {
+                let node = cluster.node(*id);
+                node.gpu_type == shape.gpu_type && u32::from(node.gpus) >= each
+            };
+            let open = choice.allowed.iter().filter(|id| !taken.contains(id) && fits(id));
+            open.copied().take(count.saturating_sub(own.len())).collect()
+        };
+        let enough = |nodes: &Vec<NodeId>| own.len() + nodes.len() >= count;
+        let more = parts[*part].shapes.iter().map(free).find(enough)?;
+        taken.extend(&more);
+        own.extend(more);
+    }
+    for node in cluster.node_ids().filter(|id| !taken.contains(id)) {
+        let may = |part: &&usize| {
+            let required = choices[**part].required.len() == choices[**part].count as usize;
+            !required && choices[**part].allowed.contains(&node)
+        };
+        let fewest = order.iter().filter(may).min_by_key(|part| (dealt[**part].len(), **part));
+        if let Some(part) = fewest {
+            dealt[*part].push(node);
+        }
+    }
+    dealt.iter_mut().for_each(|nodes| nodes.sort_unstable());
+    Some(dealt)
+}
+
 impl SlurmJob {
     /// Whether it is the first part of a heterogeneous job. What is said of it is said of all parts.
     pub(super) fn leads(&self) -> bool {
@@ -31,6 +80,28 @@ impl SlurmJob {
 }
 
 impl Slurm {
+    /// Where a part may run: on nodes that no other part may have. None if there are too few.
+    pub(super) fn seats_of_part(&self, job: &SlurmJob) -> Option<Seats> {
+        let seen = self.seen.as_ref()?;
+        let mut parts: Vec<&SlurmJob> = (seen.jobs.iter())
+            .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
+            .collect();
+        parts.sort_by_key(|part| part.het_job_offset);
+        let seats = parts.iter().map(|part| self.certain(part)).collect::<Option<Vec<Seats>>>()?;
+        let dealt = deal(&self.site.cluster, &seats)?;
+        let own = parts.iter().position(|part| part.key.id == job.key.id)?;
+        seats.into_iter().zip(dealt).nth(own).map(|(seats, allowed)| {
+            let of_type = |shape: &Shape| {
+                allowed.iter().filter(|id| self.site.node(**id).gpu_type == shape.gpu_type).count()
+            };
+            let nodes =
+                seats.nodes.map(|nodes| NodeChoice { allowed: allowed.clone().into(), ..nodes });
+            let count = nodes.as_ref().map_or(1, |nodes| nodes.count as usize);
+            let shapes = seats.shapes.iter().copied().filter(|shape| of_type(shape) >= count);
+            Seats { shapes: shapes.collect(), nodes }
+        })
+    }
+
     /// Lets all parts go if there is room for each; the first part does it for all. `since`: when it
     /// began to wait for the others.
     pub(super) fn release_parts(
@@ -96,5 +167,43 @@ impl Slurm {
             }
         }
         self.scontrol(&["release", &first.key.id.to_string()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use wattline_core::ids::GpuTypeId;
+    use wattline_sim::scenario::Scenario;
+
+    fn part(count: u32, each: u32, required: &[u32], allowed: &[u32]) -> Seats {
+        let ids = |all: &[u32]| all.iter().map(|id| NodeId(*id)).collect();
+        let nodes = NodeChoice { count, required: ids(required), allowed: ids(allowed) };
+        let shapes = [Shape { gpu_type: GpuTypeId(0), gpus: each * count }].into();
+        Seats { shapes, nodes: Some(nodes) }
+    }
+
+    fn dealt(parts: &[Seats]) -> Option<Vec<Vec<u32>>> {
+        let text =
+            "name = \"m\"\n[[nodes]]\ncount = 4\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 1\n";
+        let instance = Scenario::parse(text, "m").unwrap().instance("m", None).unwrap();
+        let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| node.0).collect();
+        Some(deal(&instance.cluster, parts)?.into_iter().map(numbers).collect())
+    }
+
+    /// SLURM was seen to wait for ever with two parts that were told to go to one node.
+    #[test]
+    fn no_two_parts_may_have_the_same_node() {
+        let all = [0, 1, 2, 3];
+        let two = [part(1, 1, &[], &all), part(1, 2, &[], &all)];
+        assert_eq!(dealt(&two), Some(vec![vec![0, 2], vec![1, 3]]));
+        // Those who may have few nodes get them, and all get what they need.
+        let uneven = [part(2, 4, &[], &all), part(1, 1, &[], &[0]), part(1, 1, &[3], &[3])];
+        assert_eq!(dealt(&uneven), Some(vec![vec![1, 2], vec![0], vec![3]]));
+        let too_few = [part(3, 1, &[], &all), part(2, 1, &[], &all)];
+        assert_eq!(dealt(&too_few), None);
+        let at_one = [part(1, 1, &[2], &[2]), part(1, 1, &[2], &[2])];
+        assert_eq!(dealt(&at_one), None);
     }
 }

@@ -34,7 +34,11 @@ impl Slurm {
     pub(super) fn seats(&self, shaped: &Job, job: &SlurmJob) -> Option<Seats> {
         let open = !job.names_nodes() && !job.exclusive && job.het_job_id.is_none();
         let shapes = if open { self.shapes(shaped, job) } else { Arc::default() };
-        if shapes.is_empty() { self.certain(job) } else { Some(Seats { shapes, nodes: None }) }
+        match job.het_job_id {
+            Some(_) => self.seats_of_part(job),
+            None if shapes.is_empty() => self.certain(job),
+            None => Some(Seats { shapes, nodes: None }),
+        }
     }
 
     /// The shapes that SLURM can be asked for: GPUs of the job's partition and of the type it names,
@@ -70,7 +74,7 @@ impl Slurm {
     }
 
     /// Certain nodes, and on each as many GPUs as the job can get there at most.
-    fn certain(&self, job: &SlurmJob) -> Option<Seats> {
+    pub(super) fn certain(&self, job: &SlurmJob) -> Option<Seats> {
         let cluster = &self.site.cluster;
         let find = |names: &[String]| {
             let mut ids: Vec<NodeId> = names.iter().filter_map(|n| self.site.find(n)).collect();
