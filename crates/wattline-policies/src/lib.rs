@@ -4,6 +4,7 @@
 //! brings up to date from the view's changes; `tests/` shows that this equals planning from
 //! scratch.
 
+mod abreast;
 mod andreas;
 mod edf;
 mod fifo;

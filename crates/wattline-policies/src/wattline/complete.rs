@@ -9,6 +9,7 @@ use super::model::{Class, Draft, Item, Problem, Slot};
 use super::nodes::NO_CLASS;
 use super::search::Search;
 use super::ways::Way;
+use crate::abreast::abreast;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -17,10 +18,11 @@ use std::ops::Range;
 /// No more jobs than this are scheduled completely.
 const MOST_JOBS: usize = 10;
 const MOST_NODES: usize = 64;
-/// Schedules tried for each job; each counts as a unit of work.
-const TRIES_PER_JOB: usize = 3200;
-/// Where annealing begins and ends, as parts of the cost.
-const HOT: f64 = 0.02;
+/// Schedules tried for each job from one beginning; each counts as a unit of work.
+const TRIES_PER_JOB: usize = 1600;
+/// Where annealing begins, each on its own, and ends, as parts of the cost. A cold one improves what
+/// there is, a hot one finds what is quite different.
+const HOT: [f64; 3] = [0.02, 0.1, 0.4];
 const COLD: f64 = 0.002;
 /// What is lost by a restart counts so many times, and a part of what the rest of the job's energy
 /// costs.
@@ -59,12 +61,26 @@ impl Schedule {
     }
 }
 
-struct Judge<'p, 'v, 'a> {
-    problem: &'p Problem<'v, 'a>,
+/// What is the same for all schedules.
+struct Terms {
     /// What each job must gain to leave the GPUs it has.
     moving: Vec<f64>,
     /// Nodes that a way could be on, by way.
     hosts: Vec<Vec<u32>>,
+}
+
+impl Terms {
+    fn new(problem: &Problem<'_, '_>) -> Self {
+        Self {
+            moving: (0..problem.items.len()).map(|at| moving(problem, at)).collect(),
+            hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
+        }
+    }
+}
+
+struct Judge<'p, 'v, 'a> {
+    problem: &'p Problem<'v, 'a>,
+    terms: &'p Terms,
     /// Of the node that is judged: when its GPUs are free, soonest first, and when more or fewer are
     /// in use, in order.
     free: Vec<f64>,
@@ -88,36 +104,21 @@ pub(super) fn complete(
     if problem.ways.iter().any(|way| way.nodes > 1) || problem.items.iter().any(|i| i.overdue) {
         return None;
     }
-    let mut judge = Judge::new(problem);
+    let terms = Terms::new(problem);
     // A job that no node can take now cannot be scheduled.
-    let homeless = |item: &Item| item.ways.clone().all(|way| judge.hosts[way as usize].is_empty());
+    let homeless = |item: &Item| item.ways.clone().all(|way| terms.hosts[way as usize].is_empty());
     if problem.items.iter().any(homeless) {
         return None;
     }
-    let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize);
-    let mut random = Pcg64Mcg::seed_from_u64(bounds.seed);
-    let mut now = judge.schedule_of(found, &order());
-    let mut cost = now.cost();
-    let (mut best, mut least) = (now.clone(), cost);
-    let mut next = now.clone();
-    for attempt in 0..tries {
-        let done = attempt as f64 / tries as f64;
-        let heat = least.abs().max(1e-9) * HOT * (COLD / HOT).powf(done);
-        next.copy(&now);
-        if !judge.disturb(&mut next, &mut random) {
-            continue;
-        }
-        let new = next.cost();
-        if new <= cost || random.random::<f64>() < ((cost - new) / heat).exp() {
-            std::mem::swap(&mut now, &mut next);
-            cost = new;
-        }
-        if cost < least - 1e-12 {
-            best.copy(&now);
-            least = cost;
-        }
-    }
-    least.is_finite().then(|| judge.draft(&best))
+    let first = Judge::new(problem, &terms).schedule_of(found, &order());
+    let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize / HOT.len());
+    let chains: Vec<(f64, u64)> =
+        HOT.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
+    let ends = abreast(&chains, |(hot, seed)| {
+        Judge::new(problem, &terms).anneal(first.clone(), *hot, tries, *seed)
+    });
+    let best = ends.iter().min_by(|a, b| a.cost().total_cmp(&b.cost()))?;
+    best.cost().is_finite().then(|| Judge::new(problem, &terms).draft(best))
 }
 
 /// Nodes that a way could be on.
@@ -159,16 +160,37 @@ fn take_turns(
 }
 
 impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
-    fn new(problem: &'p Problem<'v, 'a>) -> Self {
-        let jobs = problem.items.len();
-        Self {
-            problem,
-            moving: (0..jobs).map(|at| moving(problem, at)).collect(),
-            hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
-            free: Vec::new(),
-            changes: Vec::new(),
-            starts: vec![0.0; jobs],
+    fn new(problem: &'p Problem<'v, 'a>, terms: &'p Terms) -> Self {
+        let starts = vec![0.0; problem.items.len()];
+        Self { problem, terms, free: Vec::new(), changes: Vec::new(), starts }
+    }
+
+    /// Disturbs a schedule again and again and keeps what is better, or hardly worse: less and less
+    /// of that. Gives the best one there was.
+    fn anneal(&mut self, first: Schedule, hot: f64, tries: usize, seed: u64) -> Schedule {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let cooling = (COLD / hot).powf(1.0 / tries.max(1) as f64);
+        let (mut now, mut cost) = (first.clone(), first.cost());
+        let (mut best, mut least) = (first.clone(), cost);
+        let (mut next, mut heat) = (first, hot);
+        for _ in 0..tries {
+            heat *= cooling;
+            next.copy(&now);
+            if !self.disturb(&mut next, &mut random) {
+                continue;
+            }
+            let new = next.cost();
+            let worse = (new - cost) / (heat * least.abs().max(1e-9));
+            if worse <= 0.0 || random.random::<f64>() < (-worse).exp() {
+                std::mem::swap(&mut now, &mut next);
+                cost = new;
+            }
+            if cost < least - 1e-12 {
+                best.copy(&now);
+                least = cost;
+            }
         }
+        best
     }
 
     /// The schedule that a draft and the line behind it stand for.
@@ -179,7 +201,8 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         let tasks = draft.iter().enumerate().map(|(at, slot)| match slot {
             Some(slot) => Task { way: slot.way, node: slot.spot[0].0, waits: false },
             None => {
-                let hosts = |way: u32| self.hosts[way as usize].first().map(|node| (way, *node));
+                let hosts =
+                    |way: u32| self.terms.hosts[way as usize].first().map(|node| (way, *node));
                 let (way, node) = problem.items[at].ways.clone().find_map(hosts).unwrap_or((0, 0));
                 Task { way, node, waits: false }
             }
@@ -231,7 +254,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
     fn reassign(&self, schedule: &mut Schedule, at: usize, random: &mut Pcg64Mcg) -> bool {
         let before = schedule.tasks[at];
         let way = random.random_range(self.problem.items[at].ways.clone());
-        let hosts = &self.hosts[way as usize];
+        let hosts = &self.terms.hosts[way as usize];
         let stays = random.random_range(0..3) == 0 && hosts.contains(&before.node);
         let elsewhere = || hosts.get(random.random_range(0..hosts.len().max(1))).copied();
         let Some(node) = Some(before.node).filter(|_| stays).or_else(elsewhere) else {
@@ -244,7 +267,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
     /// Two jobs are each where the other was.
     fn change_places(&self, schedule: &mut Schedule, at: usize, other: usize) -> bool {
         let (one, two) = (schedule.tasks[at], schedule.tasks[other]);
-        let suits = |task: Task, node: u32| self.hosts[task.way as usize].contains(&node);
+        let suits = |task: Task, node: u32| self.terms.hosts[task.way as usize].contains(&node);
         let can = one.node != two.node && suits(one, two.node) && suits(two, one.node);
         if can {
             schedule.tasks[at].node = two.node;
@@ -290,9 +313,10 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
             let time = item.work / way.rate + lost + if stays { 0.0 } else { wake };
             // A job that takes no time takes its turn all the same.
             let end = start + time.max(1e-6);
-            self.free.drain(..gpus);
-            let place = self.free.partition_point(|t| *t < end);
-            self.free.splice(place..place, std::iter::repeat_n(end, gpus));
+            // Those that it takes are the first, and free again after others.
+            let place = gpus + self.free[gpus..].partition_point(|time| *time < end);
+            self.free.copy_within(gpus..place, 0);
+            self.free[place - gpus..place].fill(end);
             for change in [(start, gpus as i16), (end, -(gpus as i16))] {
                 let place = self.changes.partition_point(|other| other.0 <= change.0);
                 self.changes.insert(place, change);
@@ -300,7 +324,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
             self.starts[*at] = start;
             cost += problem.late(item, way, start, time) + problem.toll(way, start, time);
             cost += class.pue * way.power * way.gpus() * problem.prices.watt(start, end);
-            cost += if stays { 0.0 } else { self.moving[*at] };
+            cost += if stays { 0.0 } else { self.terms.moving[*at] };
         }
         cost + self.node_energy(class, problem.empty.free(node))
     }
@@ -345,7 +369,8 @@ mod tests {
     #[test]
     fn what_is_judged_again_is_all_that_changed() {
         look_for(Goal::Cost, 0.0, many(8), None, |problem| {
-            let mut judge = Judge::new(problem);
+            let terms = Terms::new(problem);
+            let mut judge = Judge::new(problem, &terms);
             let line: Vec<u32> = (0..8).collect();
             let mut schedule = judge.schedule_of(&vec![None; 8], &line);
             let mut random = Pcg64Mcg::seed_from_u64(1);

@@ -56,6 +56,9 @@ impl Problem<'_, '_> {
     /// What GPU time costs those who come later: nothing at once, when what is not used is lost, and
     /// more and more as they come.
     pub(super) fn toll(&self, way: &Way, start: f64, time: f64) -> f64 {
+        if self.toll == 0.0 {
+            return 0.0;
+        }
         let until = |time: f64| time - self.soon * (1.0 - (-time / self.soon).exp());
         self.toll * self.takes(way) * (until(start + time) - until(start))
     }

@@ -142,8 +142,9 @@ impl Filler<'_, '_, '_> {
             + problem.prices.watt(change.at, change.end) * problem.usual_watts(to)
             + problem.worth_a_restart(item, to)
             + restart;
-        let taken = self.market.taken(way, problem.committed_watts(way), change.at, level)
-            + level.gpus * self.market.taken_then(to, problem.committed_watts(to), change.at, then);
+        let (has, takes) = (problem.committed_watts(way), problem.committed_watts(to));
+        let taken = self.market.taken(way, has, change.at, level)
+            + self.market.taken_then(to, takes, (change.at, then), level);
         let changes = Costs { price: own + taken, own, time: change.end };
         if changes.price < stays.price { changes } else { stays }
     }

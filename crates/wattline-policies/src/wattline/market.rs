@@ -11,6 +11,8 @@
 
 use super::model::{Item, Problem};
 use super::ways::Way;
+use crate::abreast::abreast;
+use std::ops::Range;
 
 /// The future is cut into so many stretches, short ones first.
 const STRETCHES: usize = 16;
@@ -23,6 +25,8 @@ const BIDS_PER_WORK: u64 = 60;
 /// With more jobs than this, each bids in so many ways at the most.
 const FEW_JOBS: usize = 200;
 const FEW_WAYS: usize = 8;
+/// Bids looked at by one core before it takes on more.
+const TERMS_PER_GROUP: usize = 10_000;
 /// Also where only watts are short, GPUs count for this part of what is scarce.
 const NEVER_FREE: f64 = 0.05;
 /// How far prices move in the first round, as a part of what all jobs together lose in a second.
@@ -47,6 +51,9 @@ pub(super) struct Level {
     pub(super) gpus: f64,
     pub(super) watts: f64,
 }
+
+/// Prices as they are.
+pub(super) const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
 
 /// How much a GPU and a committed watt count of what is scarce at present.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +115,20 @@ struct Bidders {
     many: Vec<f64>,
 }
 
+impl Bidders {
+    fn of(&self, bidder: usize) -> &[Bid] {
+        &self.bids[self.first[bidder] as usize..self.first[bidder + 1] as usize]
+    }
+
+    /// Bidders in groups that have enough to look at for a core of their own.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let bidders = self.many.len();
+        let groups = (self.terms.len() / TERMS_PER_GROUP).clamp(1, bidders.max(1));
+        let size = bidders.div_ceil(groups).max(1);
+        (0..bidders).step_by(size).map(|from| from..(from + size).min(bidders)).collect()
+    }
+}
+
 impl Market {
     pub(super) fn new(problem: &Problem<'_, '_>, work: u64) -> Self {
         let times = stretches(problem);
@@ -135,8 +156,14 @@ impl Market {
     }
 
     /// What they cost for so long from a later start on.
-    pub(super) fn taken_then(&self, way: &Way, watts: f64, start: f64, time: f64) -> f64 {
-        let until = |time| self.taken(way, watts, time, Level { gpus: 1.0, watts: 1.0 });
+    pub(super) fn taken_then(
+        &self,
+        way: &Way,
+        watts: f64,
+        (start, time): (f64, f64),
+        level: Level,
+    ) -> f64 {
+        let until = |time| self.taken(way, watts, time, level);
         until(start + time) - until(start)
     }
 
@@ -230,15 +257,19 @@ impl Market {
         let rounds = (bids / bidders.terms.len().max(1) as u64) as usize;
         let rounds = rounds.clamp(ROUNDS.0, ROUNDS.1);
         let averaged = rounds - rounds / 2;
+        let groups = bidders.groups();
         let mut mean: Vec<Vec<f64>> = vec![vec![0.0; STRETCHES + 1]; self.goods.len()];
         for round in 0..rounds {
             for curve in &mut self.goods {
                 curve.add_up(&self.times);
                 curve.asked.fill(0.0);
             }
-            for (bids, many) in bidders.first.windows(2).zip(&bidders.many) {
-                let bids = &bidders.bids[bids[0] as usize..bids[1] as usize];
-                if let Some((bid, start, _)) = self.best(bids, &bidders.terms, 0) {
+            let chosen = abreast(&groups, |group| {
+                let best = |bidder: usize| self.best(bidders.of(bidder), &bidders.terms, 0);
+                group.clone().map(best).collect::<Vec<_>>()
+            });
+            for (best, many) in chosen.into_iter().flatten().zip(&bidders.many) {
+                if let Some((bid, start, _)) = best {
                     let term = bidders.terms[bid.terms as usize + start - usize::from(bid.from)];
                     self.ask(bid, start, term, *many);
                 }
@@ -310,8 +341,7 @@ impl Market {
     /// What the prices mean for each job.
     fn conclude(&mut self, problem: &Problem<'_, '_>, bidders: &Bidders) {
         for (at, item) in problem.items.iter().enumerate() {
-            let bids = bidders.first[at] as usize..bidders.first[at + 1] as usize;
-            let best = self.best(&bidders.bids[bids], &bidders.terms, 1);
+            let best = self.best(bidders.of(at), &bidders.terms, 1);
             let (later, unit) =
                 best.map_or((f64::INFINITY, f64::INFINITY), |(bid, start, cost)| {
                     let way = problem.way(bid.way);

@@ -10,6 +10,7 @@
 use super::fill::PROMISE;
 use super::model::{Draft, Problem};
 use super::ways::Way;
+use crate::abreast::abreast;
 use std::ops::Range;
 
 /// What is lost by a restart now counts so many times: whoever comes may undo what it is for.
@@ -90,16 +91,11 @@ impl Left {
 /// The plan after which all jobs together cost least.
 pub(super) fn best(problem: &Problem<'_, '_>, drafts: Vec<Draft>) -> Draft {
     let stage = Stage::new(problem);
-    let mut least = f64::INFINITY;
-    let mut best = None;
-    for draft in drafts {
-        let broken = PROMISE * problem.broken_promises(&draft) as f64;
-        let cost = stage.play(&draft) + broken;
-        if cost < least || best.is_none() {
-            (best, least) = (Some(draft), cost);
-        }
-    }
-    best.unwrap_or_default()
+    let costs = abreast(&drafts, |draft| {
+        stage.play(draft) + PROMISE * problem.broken_promises(draft) as f64
+    });
+    let ranked = drafts.into_iter().zip(costs);
+    ranked.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(draft, _)| draft).unwrap_or_default()
 }
 
 /// Where plans are tried out.

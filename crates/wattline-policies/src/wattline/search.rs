@@ -6,10 +6,11 @@
 use super::complete;
 use super::ease;
 use super::fill::{Filled, Filler};
-use super::market::{Level, Market};
+use super::market::{Level, Market, USUAL};
 use super::model::{Draft, Problem};
 use super::rehearse;
 use super::waiting::Company;
+use crate::abreast::abreast;
 
 /// How much to search.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +20,6 @@ pub(super) struct Search {
     pub(super) seed: u64,
 }
 
-/// Prices as they are.
-const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
 /// Factors on the prices of GPUs and watts, those first that promise most.
 const GPUS: [f64; 6] = [1.0, 0.5, 0.25, 0.0, 2.0, 0.1];
 const WATTS: [f64; 4] = [1.0, 2.0, 0.3, 4.0];
@@ -42,11 +41,11 @@ pub(super) fn search(problem: &Problem<'_, '_>, bounds: &Search) -> Draft {
 fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let problem = filler.problem;
     let mut best: Option<Filled> = None;
-    fill(filler, bounds, |other| {
+    for other in fill(filler, bounds) {
         if best.as_ref().is_none_or(|best| other.gain > best.gain + 1e-9 * best.gain.abs()) {
             best = Some(other);
         }
-    });
+    }
     let best = best.map(|best| best.draft).unwrap_or_default();
     let order = || filler.order(USUAL);
     let mut best = complete::complete(problem, &best, order, bounds).unwrap_or(best);
@@ -66,20 +65,20 @@ fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
         }
         return filler.fill(USUAL, false).draft;
     }
-    let mut drafts: Vec<Draft> = SPLITS.iter().map(|restarts| filler.share(*restarts)).collect();
-    fill(filler, bounds, |other| drafts.push(other.draft));
+    let mut drafts = abreast(&SPLITS, |restarts| filler.share(*restarts));
+    drafts.extend(fill(filler, bounds).into_iter().map(|filled| filled.draft));
     rehearse::best(problem, drafts)
 }
 
 /// Nodes filled at all levels of prices.
-fn fill(filler: &Filler<'_, '_, '_>, bounds: &Search, mut take: impl FnMut(Filled)) {
+fn fill(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Vec<Filled> {
     let problem = filler.problem;
-    take(filler.fill(USUAL, false));
-    take(filler.fill(USUAL, true));
     let watts = if problem.budget.is_finite() { &WATTS[..] } else { &WATTS[..1] };
-    let levels = GPUS.iter().flat_map(|gpus| watts.iter().map(|watts| (*gpus, *watts)));
+    let levels = GPUS
+        .iter()
+        .flat_map(|gpus| watts.iter().map(|watts| (Level { gpus: *gpus, watts: *watts }, false)));
     let affordable = bounds.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
-    for (gpus, watts) in levels.skip(1).take(affordable as usize) {
-        take(filler.fill(Level { gpus, watts }, false));
-    }
+    let mut fills = vec![(USUAL, false), (USUAL, true)];
+    fills.extend(levels.skip(1).take(affordable as usize));
+    abreast(&fills, |(level, keep)| filler.fill(*level, *keep))
 }

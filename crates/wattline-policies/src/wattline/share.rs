@@ -8,7 +8,7 @@
 //! somebody comes or ends, the GPUs are split anew, as far as that is worth the restarts.
 
 use super::fill::Filler;
-use super::market::Level;
+use super::market::{Level, USUAL};
 use super::model::{Draft, Slot};
 use super::nodes::Spot;
 use crate::ranked::Ranked;
@@ -69,12 +69,11 @@ impl Filler<'_, '_, '_> {
     fn unit(&self, at: usize) -> f64 {
         let problem = self.problem;
         let item = &problem.items[at];
-        let usual = Level { gpus: 1.0, watts: 1.0 };
         let (mut least, mut unit) = (f64::INFINITY, f64::INFINITY);
         for (_, way) in problem.ways_of(at) {
             let time = item.work / way.rate;
             let watts = problem.committed_watts(way);
-            let taken = |time: f64| self.market.taken(way, watts, time, usual);
+            let taken = |time: f64| self.market.taken(way, watts, time, USUAL);
             let energy = problem.prices.watt(0.0, time) * problem.usual_watts(way);
             let cost = item.weight * time + taken(time) + energy;
             if cost < least {

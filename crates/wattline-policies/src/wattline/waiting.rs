@@ -6,7 +6,7 @@
 //! once if they start too, so nobody waits for them. Lateness counts on the other side. Where
 //! neither is to be had, a job that waits only gets later, however dear energy is.
 
-use super::market::Market;
+use super::market::{Market, USUAL};
 use super::model::{Draft, Item, Problem};
 use super::nodes::{NO_CLASS, Nodes, Spot};
 use super::ways::Way;
@@ -120,7 +120,7 @@ impl Problem<'_, '_> {
             let watts = if start >= from { beside } else { watts };
             self.prices.watt(start, start + time) * watts
                 + self.late(item, way, start, time)
-                + market.taken_then(way, self.committed_watts(way), start, time)
+                + market.taken_then(way, self.committed_watts(way), (start, time), USUAL)
         };
         market
             .later_starts()
