@@ -185,6 +185,27 @@ fn a_node_is_woken_only_when_its_boot_fits_below_the_budget() {
 }
 
 #[test]
+fn a_run_that_goes_quite_otherwise_than_believed_is_planned_for_once() {
+    let mut bench = Bench::new(&[(0, 4)], 1, None);
+    bench.settle(vec![runs(0, on(&[(0, 1)], FULL))], vec![]);
+    let (mut done, mut plans) = (0.0, bench.engine.stats().plans);
+    let mut planned = |bench: &mut Bench, seconds: f64, speed: f64| {
+        bench.pass(seconds);
+        done += seconds * speed;
+        bench.hear(Event::Progress { job: JobId(0), done: Work(done) });
+        bench.pass(1.0);
+        done += speed;
+        let now = bench.engine.stats().plans;
+        std::mem::replace(&mut plans, now) < now
+    };
+    assert!(!planned(&mut bench, 60.0, 1.3), "a bit faster than predicted");
+    assert!(planned(&mut bench, 60.0, 0.5), "less than half as fast as it was");
+    assert!(!planned(&mut bench, 60.0, 0.5), "that is known by now");
+    assert!(!planned(&mut bench, 5.0, 5.0), "too short to say much");
+    assert!(planned(&mut bench, 60.0, 1.0));
+}
+
+#[test]
 fn work_that_is_not_a_number_is_refused_and_changes_nothing() {
     let mut bench = Bench::new(&[(0, 4)], 1, None);
     bench.settle(vec![runs(0, on(&[(0, 1)], FULL))], vec![]);

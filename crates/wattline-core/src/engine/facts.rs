@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Over less time than this, reported progress says little about speed.
 const LEAST_STRETCH: Seconds = Seconds::new(10.0);
+/// A run that is faster or slower than was believed by more than this factor is a surprise.
+const SURPRISE: f64 = 1.5;
 
 impl Engine<'_> {
     pub(super) fn take_in(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
@@ -277,14 +279,19 @@ impl Engine<'_> {
         self.mark_job(id);
     }
 
-    /// A run's own speed says more about the rest of it than any prediction does.
+    /// A run's own speed says more about the rest of it than any prediction does. If it is quite
+    /// another than was believed, so is its end, and what was planned around that.
     fn progressed(&mut self, now: Timestamp, id: JobId, done: Work) {
         let job = self.state.job_mut(id);
-        let Progress { done: before, as_of, rate } = job.progress;
+        let Progress { done: before, as_of, rate: believed } = job.progress;
         let took = now.since(as_of);
         let believable = job.phase == Phase::Running && took >= LEAST_STRETCH && done > before;
-        let rate = if believable { WorkRate((done - before).0 / took.get()) } else { rate };
+        let rate = if believable { WorkRate((done - before).0 / took.get()) } else { believed };
         job.progress = Progress { done, as_of: as_of.max(now), rate };
+        let off = (rate.0 / believed.0).max(believed.0 / rate.0);
+        if believable && off > SURPRISE {
+            self.request_plan(now);
+        }
     }
 
     fn stopped(&mut self, now: Timestamp, id: JobId, run: ActionId, done: Work) {
