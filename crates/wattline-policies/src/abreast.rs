@@ -14,7 +14,7 @@ pub(crate) fn abreast<T: Sync, R: Send>(parts: &[T], each: impl Fn(&T) -> R + Sy
     if alone || parts.len() < 2 {
         parts.iter().map(each).collect()
     } else {
-        parts.par_iter().map(|part| each(part)).collect()
+        parts.par_iter().map(&each).collect()
     }
 }
 
