@@ -360,6 +360,7 @@ impl World {
         job.run = Some(Box::new(Run {
             action,
             placement: placement.clone(),
+            limited: None,
             started: now,
             done: job.done,
             since,
@@ -434,10 +435,11 @@ impl World {
         self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
-        let Some(run) = &mut job.run else {
+        let Some(run) = job.run.as_mut().filter(|run| !run.is_past(action)) else {
             self.events.push_back(Event::Failed { action });
             return;
         };
+        run.limited = Some(action);
         if !run.saving {
             run.save_by_itself(now, all, self.config.checkpoint_every);
             run.done = run.done_at(now, all);

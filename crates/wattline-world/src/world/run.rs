@@ -41,6 +41,9 @@ pub(super) struct Run {
     /// The start it began with.
     pub(super) action: ActionId,
     pub(super) placement: Placement,
+    /// The last order about its limit, if there was one since.
+    #[serde(default)]
+    pub(super) limited: Option<ActionId>,
     pub(super) started: Timestamp,
     /// Work at `since`.
     pub(super) done: Work,
@@ -73,6 +76,12 @@ impl Run {
             self.safe = self.done_at(last, all);
             self.next_save = last + every;
         }
+    }
+
+    /// Whether an order about its limit is older than the run, or than another that was obeyed. It
+    /// came late, and whoever gave it counts on something else by now.
+    pub(super) fn is_past(&self, order: ActionId) -> bool {
+        order < self.limited.unwrap_or(self.action)
     }
 
     pub(super) fn done_at(&self, now: Timestamp, all: Work) -> Work {
