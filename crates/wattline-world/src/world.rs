@@ -431,14 +431,15 @@ impl World {
     }
 
     fn limit(&mut self, now: Timestamp, id: JobId, limit: Watts, action: ActionId) {
+        if self.jobs[id.index()].run.as_ref().is_none_or(|run| run.is_past(action)) {
+            self.events.push_back(Event::Failed { action });
+            return;
+        }
         // What was measured so far belongs to the old limit.
         self.measure(now, id);
         let job = &mut self.jobs[id.index()];
         let all = job.job.work;
-        let Some(run) = job.run.as_mut().filter(|run| !run.is_past(action)) else {
-            self.events.push_back(Event::Failed { action });
-            return;
-        };
+        let Some(run) = &mut job.run else { return };
         run.limited = Some(action);
         if !run.saving {
             run.save_by_itself(now, all, self.config.checkpoint_every);
