@@ -260,6 +260,23 @@ fn where_time_counts_short_jobs_get_more_gpus_than_long_ones() {
     assert!(short > long && rates[0] > rates[1], "a longer one is served better: {rates:?}");
 }
 
+/// Outside of a pool a plan's parts are spread over the cores, in a pool's worker one does all.
+#[test]
+fn more_cores_make_no_other_plan() {
+    let worker = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let bounds = Search { work: 100_000, seed: 1 };
+    for goal in [Goal::Cost, Goal::Jct] {
+        for (count, budget) in [(8, None), (30, None), (30, Some(2200.0))] {
+            look_for(goal, 0.0, many(count), budget, |problem| {
+                let spread = search::search(problem, &bounds);
+                let alone = worker.install(|| search::search(problem, &bounds));
+                assert!(spread.iter().flatten().count() > 0);
+                assert_eq!(spread, alone, "{goal:?}, {count} jobs, {budget:?} W");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_split_stays_below_the_budget() {
     let restart = RestartCost::default();
