@@ -14,10 +14,18 @@ use crate::directory::SlurmOrigin;
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, Shape};
-use wattline_core::ids::NodeId;
+use wattline_core::ids::{ActionId, NodeId};
 use wattline_core::job::NodeChoice;
 use wattline_core::placement::Placement;
 use wattline_core::state::Phase;
+
+/// A part that is to start.
+struct Part<'a> {
+    job: &'a SlurmJob,
+    placement: &'a Placement,
+    slurm: &'a SlurmOrigin,
+    start: ActionId,
+}
 
 /// How far the parts of a job are.
 pub(super) enum Parts {
@@ -111,20 +119,20 @@ impl Slurm {
         known: Known<'_>,
     ) -> Parts {
         let Some(seen) = self.seen.clone().filter(|_| job.leads()) else { return Parts::Gather };
-        let parts: Option<Vec<(&SlurmJob, &Placement, &SlurmOrigin)>> = seen
+        let parts: Option<Vec<Part<'_>>> = seen
             .jobs
             .iter()
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .map(|part| {
                 let id = known.directory.find(&super::seen::key(part))?;
                 let state = known.engine.state().find_job(id)?;
-                let starts = matches!(state.phase, Phase::Starting(_)) && part.state.waits();
-                let held = state.held.as_ref().filter(|_| starts)?;
-                Some((part, held, known.directory.slurm(id)?))
+                let Phase::Starting(start) = state.phase else { return None };
+                let placement = state.held.as_ref().filter(|_| part.state.waits())?;
+                Some(Part { job: part, placement, slurm: known.directory.slurm(id)?, start })
             })
             .collect();
         let Some(parts) = parts else { return Parts::Gather };
-        let limits = limits_of(parts.iter().map(|(_, held, _)| *held));
+        let limits = limits_of(parts.iter().map(|part| part.placement));
         if !self.is_their_turn(&limits) {
             return Parts::Gather;
         }
@@ -132,32 +140,21 @@ impl Slurm {
             return Parts::LetGo(self.let_parts_go(job, &parts));
         }
         // Nobody raises limits on the other parts' nodes either.
-        let others = parts.iter().filter_map(|(part, ..)| {
-            let id = known.directory.find(&super::seen::key(part))?;
-            match known.engine.state().find_job(id)?.phase {
-                Phase::Starting(action) => Some(action),
-                _ => None,
-            }
-        });
-        for action in others {
-            if let Some(wanted) = self.wanted.get_mut(&action) {
+        for part in &parts {
+            if let Some(wanted) = self.wanted.get_mut(&part.start) {
                 wanted.step = Step::Setting(since);
             }
         }
         Parts::Set
     }
 
-    fn let_parts_go(
-        &self,
-        first: &SlurmJob,
-        parts: &[(&SlurmJob, &Placement, &SlurmOrigin)],
-    ) -> Result<(), CommandError> {
+    fn let_parts_go(&self, first: &SlurmJob, parts: &[Part<'_>]) -> Result<(), CommandError> {
         // What is said of the first is said of all, so the others have their say after it.
-        let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|(part, ..)| part.leads());
-        for (part, placement, slurm) in leaders.into_iter().chain(others) {
+        let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.job.leads());
+        for Part { job, placement, slurm, .. } in leaders.into_iter().chain(others) {
             let names = self.names(placement);
-            let id = format!("JobId={}", part.key.id);
-            if part.leads() {
+            let id = format!("JobId={}", job.key.id);
+            if job.leads() {
                 let others = format!("ExcNodeList={}", self.all_but(&names).join(","));
                 self.scontrol(&["update", &id, &others, "StartTime=now"])?;
             } else {

@@ -32,13 +32,12 @@ pub(super) fn way(job: &SlurmJob) -> Per {
 impl Slurm {
     /// Where a job may run; none if its partition has no such place.
     pub(super) fn seats(&self, shaped: &Job, job: &SlurmJob) -> Option<Seats> {
-        let open = !job.names_nodes() && !job.exclusive && job.het_job_id.is_none();
-        let shapes = if open { self.shapes(shaped, job) } else { Arc::default() };
-        match job.het_job_id {
-            Some(_) => self.seats_of_part(job),
-            None if shapes.is_empty() => self.certain(job),
-            None => Some(Seats { shapes, nodes: None }),
+        if job.het_job_id.is_some() {
+            return self.seats_of_part(job);
         }
+        let open = !job.names_nodes() && !job.exclusive;
+        let shapes = if open { self.shapes(shaped, job) } else { Arc::default() };
+        if shapes.is_empty() { self.certain(job) } else { Some(Seats { shapes, nodes: None }) }
     }
 
     /// The shapes that SLURM can be asked for: GPUs of the job's partition and of the type it names,
