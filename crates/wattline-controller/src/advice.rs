@@ -70,7 +70,7 @@ pub fn advise(
         schema: "wattline.advice/1".to_owned(),
         now_s: now.seconds(),
         policy: name.to_owned(),
-        decides: engine.decides(),
+        decides: engine.controls(),
         text: String::new(),
         accepted: violations.is_empty(),
         violations,

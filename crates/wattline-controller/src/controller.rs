@@ -1,28 +1,37 @@
 //! The loop around the engine, without a clock of its own.
+//!
+//! A turn hears what happened, writes it down and applies it; sheds load if the budget has fallen;
+//! takes the planner's answer, writes the decision down and applies it; asks for the next plan; and
+//! sends actions. What is in the journal determines the state ([`replica`]); nothing is done that
+//! is not written down.
 
 mod image;
+mod replica;
 
 pub use image::Opened;
 
 use crate::backend::{Backend, BackendError, Known, News, Report};
 use crate::desk::{Desk, Ledger};
-use crate::directory::{Directory, Note};
+use crate::directory::Directory;
 use crate::emulated::Emulated;
-use crate::store::{Entry, Keep, Saved, Store, StoreError};
-use std::collections::BTreeMap;
+use crate::planner::{Answer, Planner};
+use crate::store::{Decision, Entry, Keep, Saved, Store, StoreError};
+use replica::Replica;
+use std::time::Duration;
 use thiserror::Error;
 use wattline_core::Timestamp;
-use wattline_core::action::Action;
-use wattline_core::engine::{Engine, Event, EventError};
-use wattline_core::ids::ActionId;
+use wattline_core::check::CheckedPlan;
+use wattline_core::engine::{Alert, Engine, EventError, PlanRequest, Verdict};
 use wattline_core::image::ImageError;
-use wattline_core::policy::Policy;
+use wattline_core::plan::Plan;
 use wattline_core::predictor::Measurement;
-use wattline_core::state::Phase;
 use wattline_core::units::Seconds;
 
 /// An action that is not confirmed after this long is sent again.
 const AGAIN: Seconds = Seconds::new(10.0);
+
+/// Who decides, in the journal, when load is shed.
+pub(crate) const SHED: &str = "shed";
 
 /// Why the controller could not do something.
 #[derive(Debug, Error)]
@@ -38,9 +47,6 @@ pub enum ControllerError {
         "the emulated cluster does not repeat what entry {0} of the journal says: it was written by another version; name another file to begin anew"
     )]
     Otherwise(u64),
-    /// It names a policy that there is not.
-    #[error("the journal names a policy that this program does not have: {0}")]
-    Policy(String),
     /// What it knows cannot be written down as a whole.
     #[error("a snapshot cannot be made: {0}")]
     Image(#[from] ImageError),
@@ -50,146 +56,14 @@ pub enum ControllerError {
     Backend(#[from] BackendError),
 }
 
-/// Where a turn is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// All was heard and written down; the engine takes it in, and plans if that is due.
-    Thinks,
-    /// It has; the cluster is told.
-    Acts,
-}
-
-/// An action that the cluster has not confirmed.
-struct Sent {
-    action: Action,
-    /// When it was sent last; not by this controller yet, if none.
-    at: Option<Timestamp>,
-}
-
-/// Makes policies by the names that users give them, or says why not.
-pub type Policies = Box<dyn Fn(&str) -> Result<Box<dyn Policy>, String> + Send>;
-
-/// All that follows from a journal, and nothing else.
-struct Replica {
-    engine: Engine<'static>,
-    policies: Policies,
-    /// The policy that decides; none: the one that it began with.
-    policy: Option<Box<str>>,
-    directory: Directory,
-    /// Never goes back, whatever the clock does.
-    now: Timestamp,
-    /// The number of the report to hear next.
-    next_report: u64,
-    sent: BTreeMap<ActionId, Sent>,
-    /// What was measured, for whoever learns beside the engine.
-    learned: Vec<Measurement>,
-}
-
-impl Replica {
-    fn new(begin: Beginning) -> Self {
-        Self {
-            engine: begin.engine,
-            policies: begin.policies,
-            policy: None,
-            directory: Directory::new(begin.workloads),
-            now: begin.at,
-            next_report: 1,
-            sent: BTreeMap::new(),
-            learned: Vec::new(),
-        }
-    }
-
-    fn take_in(&mut self, entry: Entry) -> Result<(), ControllerError> {
-        // A real cluster begins when it is first heard of.
-        if self.now == Timestamp::ZERO {
-            self.engine.begin_at(entry.at);
-        }
-        self.now = self.now.max(entry.at);
-        self.next_report = entry.next_report;
-        for note in &entry.notes {
-            self.directory.note(note);
-            match note {
-                Note::Saved => self.engine.look_at_everything(),
-                Note::Policy(name) => self.decide_by(name)?,
-                _ => {}
-            }
-        }
-        for event in entry.events {
-            let measured = match &event {
-                Event::Measured(measured) => {
-                    Some(Measurement { at: measured.at.min(self.now), ..*measured })
-                }
-                _ => None,
-            };
-            // What makes no sense changes nothing, also when it is read again.
-            if self.engine.handle(self.now, event).is_ok() {
-                self.learned.extend(measured);
-            }
-        }
-        // Plans are made at turns, so that all that is told between two of them is one plan.
-        if entry.acts {
-            let _ = self.engine.handle(self.now, Event::Clock);
-        }
-        while let Some(action) = self.engine.poll_action() {
-            self.sent.insert(action.id, Sent { action, at: None });
-        }
-        let engine = &self.engine;
-        self.sent.retain(|id, _| engine.is_under_way(*id));
-        Ok(())
-    }
-
-    /// Another policy decides from here on.
-    fn decide_by(&mut self, name: &str) -> Result<(), ControllerError> {
-        let policy = (self.policies)(name).map_err(ControllerError::Policy)?;
-        self.engine.change_policy(self.now, policy);
-        self.policy = Some(name.into());
-        Ok(())
-    }
-
-    /// What is to be remembered about events, so that whoever looks back need not plan again.
-    fn particulars(&self, at: Timestamp, events: &[Event], notes: &mut Vec<Note>) {
-        for event in events {
-            match event {
-                Event::Started { job, action } => {
-                    let state = self.engine.state().find_job(*job);
-                    let started = state.filter(|state| state.phase == Phase::Starting(*action));
-                    if let Some(placement) = started.and_then(|state| state.held.clone()) {
-                        let after = self.engine.told_at(*action).map(|told| at.since(told));
-                        notes.push(Note::Placed { job: *job, placement, after });
-                    }
-                }
-                Event::Stopped { job, .. } => {
-                    let Some(state) = self.engine.state().find_job(*job) else { continue };
-                    let Phase::Stopping(action) = state.phase else { continue };
-                    let Some(told) = self.engine.told_at(action) else { continue };
-                    let save = self.engine.predictor().restart(&state.job).save;
-                    let after = (at.since(told) - save).max(Seconds::ZERO);
-                    notes.push(Note::Left { job: *job, after });
-                }
-                Event::Limited { job, action } => {
-                    let limit = self.engine.limit_under_way(*job, *action);
-                    notes.extend(limit.map(|limit| Note::Limited { job: *job, limit }));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn known(&self) -> Known<'_> {
-        Known { engine: &self.engine, directory: &self.directory }
-    }
-}
-
 /// How things were before the first entry of the journal. Must be the same each time.
-pub struct Beginning {
+pub struct InitialState {
     /// Over an idle cluster.
     pub engine: Engine<'static>,
     /// The workloads that are known by then.
     pub workloads: Vec<Box<str>>,
     /// When; zero: at the first entry.
     pub at: Timestamp,
-    /// Policies that came later.
-    pub policies: Policies,
 }
 
 /// The engine, its journal and its cluster.
@@ -197,7 +71,13 @@ pub struct Controller<B> {
     replica: Replica,
     desk: Desk,
     backend: B,
+    planner: Box<dyn Planner>,
     opened: Opened,
+    /// How long plans took since the last time that was asked.
+    plan_times: Vec<Duration>,
+    /// Nothing is decided from now on: what was planned and is not so yet is no longer wanted, which
+    /// is to be written down.
+    leave_as_is: bool,
 }
 
 impl<B: Backend> Controller<B> {
@@ -205,53 +85,85 @@ impl<B: Backend> Controller<B> {
     ///
     /// # Errors
     /// When the journal cannot be read.
-    pub fn open(begin: Beginning, store: Store, backend: B) -> Result<Self, ControllerError> {
-        let desk = Desk::new(store, begin.at, &begin.workloads);
-        let mut replica = Replica::new(begin);
-        let opened = image::recall(&desk, &mut replica, |_, _| Ok(()))?;
+    pub fn open(
+        initial: InitialState,
+        store: Store,
+        backend: B,
+        planner: Box<dyn Planner>,
+    ) -> Result<Self, ControllerError> {
+        let desk = Desk::new(store, initial.at, &initial.workloads);
+        let mut replica = Replica::new(initial);
+        let opened = image::load_snapshot(&desk, &mut replica, |_, _| Ok(()))?;
         // This controller has sent nothing yet.
         replica.sent.values_mut().for_each(|sent| sent.at = None);
         read(&desk, opened.after, |entry| {
-            replica.take_in(entry)?;
+            replica.replay(entry);
             replica.learned.clear();
             Ok(())
         })?;
-        Ok(Self { replica, desk, backend, opened })
+        Ok(Self::over(replica, desk, backend, planner, opened))
     }
 
-    /// The policy that decides; `begun`: the one that the journal was begun with.
-    #[must_use]
-    pub fn decides<'a>(&'a self, begun: &'a str) -> &'a str {
-        self.replica.policy.as_deref().unwrap_or(begun)
-    }
-
-    /// Lets another policy decide from now on, if it is another than `begun`, the one that the
-    /// journal was begun with, or the last one that came after. It is an entry of the journal like
-    /// everything else: it is there as a whole or not at all.
-    ///
-    /// # Errors
-    /// When there is no such policy, or it cannot be written down; nothing has changed then.
-    pub fn decide_by(
-        &mut self,
-        now: Timestamp,
-        begun: &str,
-        policy: &str,
-    ) -> Result<bool, ControllerError> {
-        self.hear_requests()?;
-        if self.decides(begun) == policy {
-            return Ok(false);
+    fn over(
+        replica: Replica,
+        desk: Desk,
+        backend: B,
+        planner: Box<dyn Planner>,
+        opened: Opened,
+    ) -> Self {
+        let plan_times = Vec::new();
+        let leave_as_is = !planner.decides();
+        let mut controller =
+            Self { replica, desk, backend, planner, opened, plan_times, leave_as_is };
+        controller.replica.engine.set_controls(controller.planner.decides());
+        if controller.desk.journal(Store::len) > 0 {
+            controller.replica.engine.plan_again(controller.replica.now);
         }
-        (self.replica.policies)(policy).map_err(ControllerError::Policy)?;
-        let now = self.replica.now.max(now);
-        self.desk.ledger().tell(now, Vec::new(), vec![Note::Policy(policy.into())])?;
-        self.hear_requests()?;
-        Ok(true)
+        controller
+    }
+
+    /// Lets another planner decide from now on. Nobody knows what the one before had in mind: the
+    /// next plan looks at everything.
+    pub fn set_planner(&mut self, planner: Box<dyn Planner>) {
+        self.hear_requests();
+        self.planner = planner;
+        self.leave_as_is = !self.planner.decides();
+        self.replica.engine.set_controls(self.planner.decides());
+        self.replica.engine.plan_again(self.replica.now);
+    }
+
+    /// The policy that made the last decision in the journal.
+    #[must_use]
+    pub fn last_policy(&self) -> Option<&str> {
+        self.replica.last_policy.as_deref()
+    }
+
+    /// Who plans.
+    #[must_use]
+    pub fn planner(&self) -> &dyn Planner {
+        &*self.planner
+    }
+
+    /// What an administrator should know about planning since the last time.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        self.planner.take_notices()
+    }
+
+    /// How long plans took, of those that were made since the last time.
+    pub fn take_plan_times(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.plan_times)
     }
 
     /// What it began with.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// A digest of all that follows from the journal; see [`Engine::digest`].
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.replica.engine.digest()
     }
 
     /// How many entries a restart would have to read now.
@@ -269,9 +181,8 @@ impl<B: Backend> Controller<B> {
         let (number, counts) = {
             let mut ledger = self.desk.ledger();
             for entry in ledger.take_unread() {
-                self.replica.take_in(entry)?;
+                self.replica.take_in(entry);
             }
-            ledger.after_snapshot = true;
             (ledger.store.len(), ledger.counts.clone())
         };
         // Requests are taken while this is put together.
@@ -293,7 +204,7 @@ impl<B: Backend> Controller<B> {
     }
 
     /// The next thing an administrator should hear of.
-    pub fn poll_alert(&mut self) -> Option<wattline_core::engine::Alert> {
+    pub fn poll_alert(&mut self) -> Option<Alert> {
         self.replica.engine.poll_alert()
     }
 
@@ -328,16 +239,19 @@ impl<B: Backend> Controller<B> {
     /// When to call [`Controller::turn`] at the latest.
     #[must_use]
     pub fn next_turn(&self) -> Option<Timestamp> {
+        // While a plan is being made, nothing is to be planned; its answer wakes the loop.
+        let engine = if self.planner.is_free() {
+            self.replica.engine.poll_timeout()
+        } else {
+            self.replica.engine.next_retry()
+        };
         let again = self
             .replica
             .sent
             .values()
             .map(|sent| sent.at.map_or(self.replica.now, |at| at + AGAIN))
             .min();
-        [self.replica.engine.poll_timeout(), self.backend.next_event(), again]
-            .into_iter()
-            .flatten()
-            .min()
+        [engine, self.backend.next_event(), again].into_iter().flatten().min()
     }
 
     /// Hears what happened, plans if that is due, and acts.
@@ -346,19 +260,7 @@ impl<B: Backend> Controller<B> {
     /// When what was heard cannot be written down: then it will be heard again, and nothing was
     /// done. When the cluster does not answer: then whatever else was to be done has been done.
     pub fn turn(&mut self, now: Timestamp) -> Result<(), ControllerError> {
-        self.turn_watched(now, &mut |_| ())
-    }
-
-    /// As [`Controller::turn`], and tells where it is, for whoever has a clock.
-    ///
-    /// # Errors
-    /// As [`Controller::turn`].
-    pub fn turn_watched(
-        &mut self,
-        now: Timestamp,
-        is_at: &mut dyn FnMut(Moment),
-    ) -> Result<(), ControllerError> {
-        self.hear_requests()?;
+        self.hear_requests();
         let now = self.replica.now.max(now);
         let heard = self.backend.reports(now, self.replica.next_report, self.replica.known());
         let (mut reports, answer) = match heard {
@@ -366,14 +268,126 @@ impl<B: Backend> Controller<B> {
             Err(error) => (Vec::new(), Err(error)),
         };
         reports.sort_by_key(|report| report.number);
-        let now = self.write_down(now, reports, is_at)?;
-        Ok(answer.and(act(&mut self.backend, &mut self.replica, now))?)
+        let now = self.write_down(now, reports)?;
+        let planned = self.plan(now);
+        // What is written down is done, whatever became of the plan.
+        let acted = act(&mut self.backend, &mut self.replica, now);
+        planned?;
+        Ok(answer.and(acted)?)
+    }
+
+    /// Sheds load if the budget has fallen, takes answers of the planner and asks for the next
+    /// plan. Shedding waits for no plan.
+    fn plan(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        if self.leave_as_is {
+            let desk = self.desk.clone();
+            let mut ledger = desk.ledger();
+            self.hear(&mut ledger);
+            let plan = self.replica.engine.plan_as_is();
+            if !plan.is_empty() {
+                let entry = ledger.decided(now, self.decision(None, &plan, Duration::ZERO));
+                let entry = ledger.write_down(entry)?;
+                self.replica.replay(entry);
+            }
+            self.leave_as_is = false;
+        }
+        if self.replica.engine.plan_due(now).is_some() || !self.planner.is_free() {
+            let desk = self.desk.clone();
+            let mut ledger = desk.ledger();
+            self.hear(&mut ledger);
+            if let Some(plan) = self.replica.engine.load_to_shed(now) {
+                self.record(&mut ledger, now, None, plan, Duration::ZERO)?;
+            }
+        }
+        self.take_answers(now)?;
+        if self.planner.is_free()
+            && let Some(input) = self.replica.engine.fork_for_planning(now)
+        {
+            self.planner.begin(input, self.replica.engine.predictor());
+            self.take_answers(now)?;
+        }
+        Ok(())
+    }
+
+    fn take_answers(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        while let Some(Answer { request, plan, took }) = self.planner.poll() {
+            self.plan_times.push(took);
+            let Some(plan) = plan else {
+                self.replica.engine.plan_again(now);
+                continue;
+            };
+            // No request comes between the judgement and the decision in the journal.
+            let desk = self.desk.clone();
+            let mut ledger = desk.ledger();
+            self.hear(&mut ledger);
+            let engine = &mut self.replica.engine;
+            match engine.judge(now, &request, plan) {
+                Verdict::Good { plan, dropped } => {
+                    if dropped > 0 {
+                        tracing::debug!(dropped, "parts of a plan no longer held");
+                    }
+                    self.record(&mut ledger, now, Some(&request), plan, took)?;
+                }
+                Verdict::Stale => tracing::debug!("a plan no longer held"),
+                Verdict::Refused(violations) => engine.refuse(self.planner.policy(), violations),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a decision down and applies it. If it cannot be written, it is planned again.
+    fn record(
+        &mut self,
+        ledger: &mut Ledger,
+        now: Timestamp,
+        request: Option<&PlanRequest>,
+        plan: CheckedPlan,
+        took: Duration,
+    ) -> Result<(), ControllerError> {
+        if plan.plan().is_empty() {
+            return Ok(());
+        }
+        let decision = self.decision(request, plan.plan(), took);
+        let policy = decision.policy.clone();
+        let entry = ledger.decided(now, decision);
+        match ledger.write_down(entry) {
+            Ok(entry) => {
+                self.replica.decide(entry.at, &policy, plan);
+                Ok(())
+            }
+            Err(error) => {
+                self.replica.engine.plan_again(now);
+                Err(error)
+            }
+        }
+    }
+
+    fn decision(&self, request: Option<&PlanRequest>, plan: &Plan, took: Duration) -> Decision {
+        let engine = &self.replica.engine;
+        Decision {
+            based_on: request.map_or(engine.revision(), |request| request.revision).0,
+            policy: if request.is_none() && self.planner.decides() {
+                SHED.into()
+            } else {
+                self.planner.policy().into()
+            },
+            version: env!("CARGO_PKG_VERSION").into(),
+            trigger: request.map_or("budget", |request| request.trigger.name()).into(),
+            took: Seconds::new(took.as_secs_f64()),
+            plan: plan.clone(),
+        }
     }
 
     /// What was written down at the desk since the last turn.
-    fn hear_requests(&mut self) -> Result<(), ControllerError> {
-        let unread = self.desk.ledger().take_unread();
-        unread.into_iter().try_for_each(|entry| self.replica.take_in(entry))
+    fn hear_requests(&mut self) {
+        let desk = self.desk.clone();
+        self.hear(&mut desk.ledger());
+    }
+
+    fn hear(&mut self, ledger: &mut Ledger) {
+        for entry in ledger.take_unread() {
+            self.replica.take_in(entry);
+        }
     }
 
     /// What was heard goes into the journal first, then into the engine, if there is anything to
@@ -382,11 +396,10 @@ impl<B: Backend> Controller<B> {
         &mut self,
         now: Timestamp,
         reports: Vec<Report>,
-        is_at: &mut dyn FnMut(Moment),
     ) -> Result<Timestamp, ControllerError> {
         let mut ledger = self.desk.ledger();
         for entry in ledger.take_unread() {
-            self.replica.take_in(entry)?;
+            self.replica.take_in(entry);
         }
         let mut next = self.replica.next_report;
         let (mut events, mut notes, mut jobs) = (Vec::new(), Vec::new(), 0);
@@ -409,20 +422,18 @@ impl<B: Backend> Controller<B> {
             }
         }
         let at = ledger.time(now);
-        let due = self.replica.engine.poll_timeout().is_some_and(|due| due <= at);
+        let due = self.replica.engine.next_retry().is_some_and(|retry| retry <= at);
         // When the cluster hears of an action is written down too.
         let unsent = self.replica.sent.values().any(|sent| sent.at.is_none());
         if !due && !unsent && events.is_empty() {
             return Ok(at);
         }
         self.replica.particulars(at, &events, &mut notes);
-        let entry = Entry { at, events, next_report: next, acts: true, notes };
+        let decisions = Vec::new();
+        let entry = Entry { at, events, next_report: next, acts: true, notes, decisions };
         let entry = ledger.write_down(entry)?;
-        // Requests are taken while the engine thinks.
         drop(ledger);
-        is_at(Moment::Thinks);
-        self.replica.take_in(entry)?;
-        is_at(Moment::Acts);
+        self.replica.take_in(entry);
         Ok(at)
     }
 }
@@ -470,14 +481,16 @@ impl Controller<Emulated> {
     ///
     /// # Errors
     /// When the journal cannot be read, or the cluster does otherwise than the journal says.
-    pub fn reenact(
-        begin: Beginning,
+    pub fn open_emulated(
+        initial: InitialState,
         store: Store,
         mut backend: Emulated,
+        planner: Box<dyn Planner>,
     ) -> Result<Self, ControllerError> {
-        let desk = Desk::new(store, begin.at, &begin.workloads);
-        let mut replica = Replica::new(begin);
-        let opened = image::recall(&desk, &mut replica, |image, job| backend.restore(image, job))?;
+        let desk = Desk::new(store, initial.at, &initial.workloads);
+        let mut replica = Replica::new(initial);
+        let opened =
+            image::load_snapshot(&desk, &mut replica, |image, job| backend.restore(image, job))?;
         let mut number = opened.after;
         read(&desk, opened.after, |entry| {
             number += 1;
@@ -490,13 +503,13 @@ impl Controller<Emulated> {
             if again.len() as u64 != reported || (reported > 0 && !told.eq(again)) {
                 return Err(ControllerError::Otherwise(number));
             }
-            replica.take_in(entry)?;
+            replica.replay(entry);
             replica.learned.clear();
             if acts {
                 act(&mut backend, &mut replica, at)?;
             }
             Ok(())
         })?;
-        Ok(Self { replica, desk, backend, opened })
+        Ok(Self::over(replica, desk, backend, planner, opened))
     }
 }

@@ -6,13 +6,12 @@
 
 use crate::controller::ControllerError;
 use crate::directory::{Note, Origin, Submission};
-use crate::store::{Entry, Store};
+use crate::store::{Decision, Entry, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
-use wattline_core::effort::Effort;
 use wattline_core::engine::{Event, EventError};
 use wattline_core::ids::{JobId, UserId, WorkloadId};
 use wattline_core::job::Job;
@@ -29,8 +28,6 @@ pub(crate) struct Ledger {
     pub(crate) counts: Counts,
     /// Written down, and not heard by the engine yet.
     unread: Vec<Entry>,
-    /// Whether the next entry is the first after a snapshot.
-    pub(crate) after_snapshot: bool,
 }
 
 /// What follows from the journal for the next entry.
@@ -71,12 +68,7 @@ impl Desk {
         for name in workloads {
             counts.count(&Note::Workload(name.clone()));
         }
-        Self(Arc::new(Mutex::new(Ledger {
-            store,
-            counts,
-            unread: Vec::new(),
-            after_snapshot: false,
-        })))
+        Self(Arc::new(Mutex::new(Ledger { store, counts, unread: Vec::new() })))
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -182,14 +174,6 @@ impl Desk {
         self.ledger().tell(now, vec![Event::PricesSet(prices)], Vec::new())
     }
 
-    /// Policies may do so much of their usual work from now on.
-    ///
-    /// # Errors
-    /// When it cannot be written down; nothing has changed then.
-    pub fn set_effort(&self, now: Timestamp, effort: Effort) -> Result<(), ControllerError> {
-        self.ledger().tell(now, vec![Event::EffortSet(effort)], Vec::new())
-    }
-
     /// Whose a job is, also if the engine has not heard of it yet.
     #[must_use]
     pub fn owner(&self, id: JobId) -> Option<UserId> {
@@ -254,19 +238,28 @@ impl Ledger {
         notes: Vec<Note>,
     ) -> Result<(), ControllerError> {
         let (at, next_report) = (self.time(now), self.counts.next_report);
-        let entry = Entry { at, events, next_report, acts: false, notes };
+        let decisions = Vec::new();
+        let entry = Entry { at, events, next_report, acts: false, notes, decisions };
         let entry = self.write_down(entry)?;
         self.unread.push(entry);
         Ok(())
     }
 
-    /// Into the journal, and nowhere else.
-    pub(crate) fn write_down(&mut self, mut entry: Entry) -> Result<Entry, ControllerError> {
-        if self.after_snapshot {
-            entry.notes.push(Note::Saved);
+    /// The entry for a decision.
+    pub(crate) fn decided(&self, now: Timestamp, decision: Decision) -> Entry {
+        Entry {
+            at: self.time(now),
+            events: Vec::new(),
+            next_report: self.counts.next_report,
+            acts: true,
+            notes: Vec::new(),
+            decisions: vec![decision],
         }
+    }
+
+    /// Into the journal, and nowhere else.
+    pub(crate) fn write_down(&mut self, entry: Entry) -> Result<Entry, ControllerError> {
         self.store.append(&entry)?;
-        self.after_snapshot = false;
         self.counts.follow(&entry);
         Ok(entry)
     }

@@ -149,9 +149,6 @@ pub enum Note {
         /// In watts, GPU by GPU.
         limits: Vec<f64>,
     },
-    /// A snapshot was taken before this entry. The policy looks at everything from here on, whether
-    /// the snapshot is read or all that came before it.
-    Saved,
     /// A job has ended so, in SLURM's words.
     Ended {
         /// Which.
@@ -166,8 +163,6 @@ pub enum Note {
         /// What, and what that cost.
         drawn: Drawn,
     },
-    /// Another policy decides from here on. It is named as its user names it.
-    Policy(Box<str>),
     /// A job was started like this. What decides may change; what was done is kept.
     Placed {
         /// Which.
@@ -270,11 +265,7 @@ impl Directory {
                 self.origins.insert(*job, Arc::new(origin.clone()));
             }
             // These are for whoever looks back, or for the engine.
-            Note::Saved
-            | Note::Policy(_)
-            | Note::Placed { .. }
-            | Note::Left { .. }
-            | Note::Limited { .. } => {}
+            Note::Placed { .. } | Note::Left { .. } | Note::Limited { .. } => {}
             Note::Key { job, key } => {
                 let origin = self.origins.get_mut(job).map(Arc::make_mut);
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {

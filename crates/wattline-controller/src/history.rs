@@ -3,6 +3,7 @@
 //! It is read as it was written: nothing is planned again, so that a journal means the same to
 //! every version of the program.
 
+use crate::controller::SHED;
 use crate::directory::Note;
 use crate::store::{Entry, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +100,7 @@ pub struct History {
     pub nodes: Vec<(Timestamp, NodeId, NodePower)>,
     /// Workloads that became known, in the order of their ids.
     pub workloads: Vec<Box<str>>,
-    /// Policies that came later than the one that it was begun with.
+    /// The policies that decided, each from its first decision on.
     pub policies: Vec<(Timestamp, Box<str>)>,
     /// How long the cluster took to do what it was told, of late.
     pub delays: Delays,
@@ -140,7 +141,6 @@ impl History {
         for note in entry.notes {
             match note {
                 Note::Workload(name) => self.workloads.push(name),
-                Note::Policy(name) => self.policies.push((at, name)),
                 Note::Placed { job, placement, after } => {
                     if let Some(after) = after {
                         let again = self.find(job).is_some_and(|(_, past)| past.starts > 0);
@@ -155,7 +155,6 @@ impl History {
                 Note::Key { .. }
                 | Note::Before { .. }
                 | Note::Drawn { .. }
-                | Note::Saved
                 | Note::Request { .. } => {}
             }
         }
@@ -179,6 +178,12 @@ impl History {
         }
         for note in later {
             self.note(note);
+        }
+        for decision in entry.decisions {
+            let last = self.policies.last().map(|(_, name)| &**name);
+            if &*decision.policy != SHED && last != Some(&*decision.policy) {
+                self.policies.push((at, decision.policy));
+            }
         }
     }
 
@@ -271,9 +276,7 @@ impl History {
             | Event::Progress { .. }
             | Event::Limited { .. }
             | Event::NodeClosed(_)
-            | Event::Failed { .. }
-            // How much another policy searches is its own matter.
-            | Event::EffortSet(_) => {}
+            | Event::Failed { .. } => {}
         }
     }
 

@@ -16,10 +16,11 @@ mod desk;
 mod directory;
 mod emulated;
 mod foresight;
-pub mod haste;
 pub mod history;
 pub mod http;
 pub mod log;
+pub mod plan_time;
+mod planner;
 pub mod planning;
 mod saving;
 pub mod slurm;
@@ -27,12 +28,13 @@ pub mod store;
 mod watch;
 
 pub use backend::{Backend, BackendError, Known, News, Report};
-pub use controller::{Beginning, Controller, ControllerError, Moment, Opened, Policies};
+pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{
     Checkpoint, Directory, Drawn, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
 };
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};
+pub use planner::{Answer, InlinePlanner, Planner};
 pub use saving::Saving;
 pub use watch::Watch;

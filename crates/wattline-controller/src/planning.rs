@@ -10,6 +10,7 @@ use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::NodePower;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::snapshot::{Snapshot, SnapshotError};
 use wattline_core::state::{JobState, State, Target};
 use wattline_policies::RegistryError;
@@ -48,7 +49,7 @@ pub fn plan(
     let now = restored.now;
     let before = restored.state.clone();
     let based_on = PlanId(snapshot.plan);
-    let mut engine = Engine::new(
+    let mut engine = Scheduler::new(
         restored.config,
         restored.state,
         policies.0,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{begin, instance};
+use common::{begin, instance, planner};
 use std::sync::Arc;
 use wattline_controller::Controller;
 use wattline_controller::store::Store;
@@ -12,9 +12,9 @@ use wattline_controller::store::Store;
 fn submissions_between_two_turns_are_one_plan() {
     let instance = instance(1);
     let folder = common::folder();
-    let (begin, cluster) = begin(&instance, "fifo");
+    let (begin, cluster) = begin(&instance);
     let store = Store::open(&folder.path().join("journal"), &[]).unwrap();
-    let mut controller = Controller::open(begin, store, cluster).unwrap();
+    let mut controller = Controller::open(begin, store, cluster, planner("fifo")).unwrap();
     for job in &instance.jobs {
         controller.desk().submit_job(job.submit, Arc::clone(job)).unwrap();
     }

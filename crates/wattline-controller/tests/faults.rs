@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{begin, instance};
+use common::{begin, instance, planner};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wattline_controller::store::{Entry, Keep, Store, StoreError};
 use wattline_controller::{
-    Backend, BackendError, Controller, ControllerError, Emulated, Known, Report,
+    Backend, BackendError, Controller, ControllerError, Emulated, InlinePlanner, Known, Report,
 };
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
@@ -28,7 +28,6 @@ use wattline_core::effort::Effort;
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
 use wattline_core::power::TOLERANCE;
-use wattline_core::snapshot::Snapshot;
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 
@@ -170,8 +169,8 @@ impl Stage {
             calm: Rc::clone(&self.calm),
         };
         let store = Store::open(&self.journal(), &[("cluster", &self.instance.name)]).unwrap();
-        let (begin, _) = begin(&self.instance, self.policy);
-        Controller::open(begin, store, flaky).unwrap()
+        let (begin, _) = begin(&self.instance);
+        Controller::open(begin, store, flaky, planner(self.policy)).unwrap()
     }
 
     /// The files as a process leaves them that is gone at once, with what it was about to write.
@@ -210,19 +209,13 @@ fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).unwrap();
 }
 
-fn knows(controller: &Controller<Flaky>, instance: &Instance) -> (Snapshot, Effort) {
-    let name = |workload| instance.physics.name(workload).to_owned();
-    let engine = controller.engine();
-    (Snapshot::of(engine, controller.now(), &name), engine.effort())
-}
-
 fn run(seed: u64, folder: &Path) {
     let policies = ["fifo", "edf", "wattline+work=2000", "tiresias"];
     let instance = instance(seed);
     let policy = policies[(seed % 4) as usize];
     let mut stage = Stage {
         policy,
-        cluster: Rc::new(RefCell::new(begin(&instance, policy).1)),
+        cluster: Rc::new(RefCell::new(begin(&instance).1)),
         random: Rc::new(RefCell::new(Pcg64Mcg::seed_from_u64(seed))),
         late: Rc::default(),
         true_time: Rc::new(RefCell::new(instance.start)),
@@ -264,7 +257,7 @@ fn run(seed: u64, folder: &Path) {
             controller.desk().journal(|store| store.limit_size(1 << 40)).unwrap();
         }
         let other = happens(0.01).then(|| policies[stage.random.borrow_mut().random_range(0..4)]);
-        let hurries = happens(0.02).then(|| Effort::new(stage.random.borrow_mut().random()));
+        let hurries = happens(0.5).then(|| Effort::new(stage.random.borrow_mut().random()));
         let cancels = !acknowledged.is_empty() && happens(0.01);
         let (saves, prunes) = (happens(0.1), seed.is_multiple_of(7));
         let life = catch_unwind(AssertUnwindSafe(|| {
@@ -278,11 +271,10 @@ fn run(seed: u64, folder: &Path) {
                 controller.desk().cancel(told, JobId(acknowledged.len() as u32 / 2))?;
             }
             if let Some(other) = other {
-                controller.decide_by(told, policy, other)?;
+                let policy = wattline_policies::policy(other).unwrap();
+                let planner = InlinePlanner::new(other, policy);
+                controller.set_planner(Box::new(planner.with_effort(hurries.unwrap_or_default())));
                 stage.die(0.2);
-            }
-            if let Some(effort) = hurries {
-                controller.desk().set_effort(told, effort)?;
             }
             controller.turn(told)?;
             if saves {
@@ -306,11 +298,11 @@ fn run(seed: u64, folder: &Path) {
             Ok(Err(ControllerError::Backend(_) | ControllerError::Store(StoreError::Full(_)))) => {}
             Ok(Err(error)) => panic!("{error}"),
             Err(death) if death.is::<Died>() => {
-                let knew = knows(&controller, &stage.instance);
+                let knew = controller.digest();
                 stage.leave_behind();
                 drop(controller);
                 controller = stage.controller();
-                assert_eq!(knows(&controller, &stage.instance), knew, "another state");
+                assert_eq!(controller.digest(), knew, "another state");
             }
             Err(other) => std::panic::resume_unwind(other),
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{begin, instance};
+use common::{begin, instance, planner};
 use std::path::Path;
 use std::sync::Arc;
 use wattline_controller::store::{Entry, Keep, Store, StoreError};
@@ -14,9 +14,9 @@ use wattline_sim::instance::Instance;
 const POLICY: &str = "wattline+work=2000";
 
 fn open(instance: &Instance, path: &Path) -> Controller<Emulated> {
-    let (begin, cluster) = begin(instance, POLICY);
+    let (begin, cluster) = begin(instance);
     let store = Store::open(path, &[]).unwrap();
-    Controller::reenact(begin, store, cluster).unwrap()
+    Controller::open_emulated(begin, store, cluster, planner(POLICY)).unwrap()
 }
 
 /// Runs all jobs to their end with a turn every `pause` seconds; the process dies after each so
@@ -27,7 +27,7 @@ fn run(
     pause: f64,
     deaths: Option<u32>,
     saves: Option<u32>,
-) -> Vec<Entry> {
+) -> Controller<Emulated> {
     let mut controller = open(instance, path);
     let (mut turns, mut last) = (0_u32, instance.start);
     loop {
@@ -49,40 +49,27 @@ fn run(
             controller.save(&Keep::default()).unwrap();
         }
         if deaths.is_some_and(|deaths| turns.is_multiple_of(deaths)) {
+            let (knew, did) = (controller.digest(), controller.backend().image());
             drop(controller);
             controller = open(instance, path);
+            assert_eq!(controller.digest(), knew, "after {turns} turns");
+            assert!(controller.backend().image() == did, "after {turns} turns");
         }
     }
-    let mut entries = Vec::new();
-    let read = |mut entry: Entry| -> Result<(), StoreError> {
-        // Where snapshots were taken is no difference.
-        entry.notes.clear();
-        entries.push(entry);
-        Ok(())
-    };
-    controller.desk().journal(|store| store.read(read)).unwrap();
-    entries
+    controller
 }
 
 #[test]
-fn a_life_with_deaths_is_the_same_as_one_without() {
+fn after_a_death_the_controller_and_its_cluster_are_as_they_were() {
     for (seed, pause, deaths) in
         [(1, 3.0, 97), (2, 7.0, 31), (5, 25.0, 7), (6, 60.0, 3), (7, 200.0, 2)]
     {
         let instance = instance(seed);
         let folder = common::folder();
-        let whole = run(&instance, &folder.path().join("whole"), pause, None, None);
-        let broken = run(&instance, &folder.path().join("broken"), pause, Some(deaths), None);
-        assert!(whole.len() > 10);
-        assert!(whole == broken, "seed {seed}: {} entries, {}", whole.len(), broken.len());
+        run(&instance, &folder.path().join("broken"), pause, Some(deaths), None);
         let path = folder.path().join("saved");
         let saved = run(&instance, &path, pause, Some(deaths), Some(deaths / 2 + 1));
-        assert!(
-            whole == saved,
-            "seed {seed}: {} entries, {} with snapshots",
-            whole.len(),
-            saved.len()
-        );
+        drop(saved);
         assert!(open(&instance, &path).opened().after > 0);
     }
 }
@@ -92,11 +79,11 @@ fn a_cluster_that_does_otherwise_is_noticed() {
     let mut instance = instance(1);
     let folder = common::folder();
     let path = folder.path().join("journal");
-    run(&instance, &path, 10.0, None, None);
+    drop(run(&instance, &path, 10.0, None, None));
     instance.world.noise = 0.3;
     instance.world.measure_every = Some(Seconds::new(59.0));
-    let (begin, cluster) = begin(&instance, POLICY);
+    let (begin, cluster) = begin(&instance);
     let store = Store::open(&path, &[]).unwrap();
-    let error = Controller::reenact(begin, store, cluster).err().unwrap();
+    let error = Controller::open_emulated(begin, store, cluster, planner(POLICY)).err().unwrap();
     assert!(matches!(error, ControllerError::Otherwise(_)), "{error}");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use wattline_controller::store::{Keep, Store};
-use wattline_controller::{Beginning, Controller, Emulated, Saving};
+use wattline_controller::{Controller, Emulated, InitialState, InlinePlanner, Saving};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -30,14 +30,13 @@ fn policy() -> String {
 
 fn open(instance: &Instance, path: &Path) -> Controller<Emulated> {
     let (engine, world) = wattline_sim::begin::begin(instance, &policy(), false).unwrap();
-    let begin = Beginning {
-        engine,
-        workloads: Vec::new(),
-        at: instance.start,
-        policies: Box::new(|name| Err(name.to_owned())),
-    };
+    let engine = engine.into_engine();
+    let initial = InitialState { engine, workloads: Vec::new(), at: instance.start };
+    let policy = wattline_policies::policy(&policy()).unwrap();
+    let planner = Box::new(InlinePlanner::new("measured", policy));
     let store = Store::open(path, &[]).unwrap();
-    Controller::reenact(begin, store, Emulated::new(world, instance.start)).unwrap()
+    let cluster = Emulated::new(world, instance.start);
+    Controller::open_emulated(initial, store, cluster, planner).unwrap()
 }
 
 #[test]
@@ -71,7 +70,7 @@ fn restart() {
     }
     let state = controller.engine().state();
     let (jobs, running) = (state.job_count(), state.held_jobs());
-    let knew = format!("{:?}", controller.engine().image());
+    let knew = controller.digest();
     println!(
         "{}: {entries} entries, {:.0} days, {jobs} jobs ({running} running) in {:.0} s; {saves} snapshots: \
          {:.3} s each, {longest:.3} s at most",
@@ -87,7 +86,7 @@ fn restart() {
     let took = begins.elapsed().as_secs_f64();
     let read = entries - controller.opened().after;
     println!("restart with snapshots: {took:.2} s, {read} entries read");
-    assert!(format!("{:?}", controller.engine().image()) == knew);
+    assert!(controller.digest() == knew);
     drop(controller);
     let size = "SELECT length(image) FROM snapshot ORDER BY number DESC LIMIT 1";
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -98,5 +97,5 @@ fn restart() {
     let begins = Instant::now();
     let controller = open(&instance, &path);
     println!("restart without: {:.2} s", begins.elapsed().as_secs_f64());
-    assert!(format!("{:?}", controller.engine().image()) == knew);
+    assert!(controller.digest() == knew);
 }

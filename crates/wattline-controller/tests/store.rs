@@ -5,7 +5,6 @@ use std::sync::Arc;
 use wattline_controller::store::{Entry, Store, StoreError};
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
-use wattline_core::effort::Effort;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
@@ -23,6 +22,7 @@ fn entry(seconds: f64, events: Vec<Event>) -> Entry {
         next_report: 7,
         acts: true,
         notes: Vec::new(),
+        decisions: Vec::new(),
     }
 }
 
@@ -99,7 +99,6 @@ fn all_events() -> Vec<Event> {
         Event::BudgetSet(Some(budget)),
         Event::BudgetSet(None),
         Event::PricesSet(Prices::default()),
-        Event::EffortSet(Effort::new(third)),
     ]
 }
 

@@ -1,8 +1,7 @@
 //! How much a policy may search.
 //!
 //! Policies bound their work by counting it, so that a plan is the same on every machine. Live, a
-//! plan must also be there in time. Whoever has a clock then tells the engine that less work must do;
-//! that is an event like any other, is written down, and gives the same plans when it is read again.
+//! plan must also be there in time: the planner, which has a clock, then asks for less work.
 
 use serde::{Deserialize, Serialize};
 

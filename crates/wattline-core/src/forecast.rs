@@ -26,6 +26,7 @@ use crate::job::Work;
 use crate::policy::Policy;
 use crate::power::{self, Part};
 use crate::prices::Bill;
+use crate::scheduler::Scheduler;
 use crate::state::Phase;
 use crate::time::Timestamp;
 use crate::units::{Euros, Joules, Seconds, Watts};
@@ -123,7 +124,7 @@ pub fn forecast(
 
 /// Runs a fork forward from `now`.
 #[must_use]
-pub fn roll_forward(fork: Engine<'_>, now: Timestamp, horizon: &Horizon<'_>) -> Forecast {
+pub fn roll_forward(fork: Scheduler<'_>, now: Timestamp, horizon: &Horizon<'_>) -> Forecast {
     let mut roll = Roll::new(fork, now);
     let complete = roll.run_out(horizon);
     roll.into_forecast(now, complete)
@@ -152,7 +153,7 @@ struct Account {
 }
 
 struct Roll<'p> {
-    engine: Engine<'p>,
+    engine: Scheduler<'p>,
     now: Timestamp,
     /// By time, then in the order in which they were foreseen.
     to_come: BTreeMap<(Timestamp, u64), Happening>,
@@ -170,7 +171,7 @@ struct Roll<'p> {
 }
 
 impl<'p> Roll<'p> {
-    fn new(engine: Engine<'p>, now: Timestamp) -> Self {
+    fn new(engine: Scheduler<'p>, now: Timestamp) -> Self {
         let jobs: Vec<(JobId, bool)> = engine
             .state()
             .unfinished_jobs()

@@ -26,6 +26,7 @@ pub mod policy;
 pub mod power;
 pub mod predictor;
 pub mod prices;
+pub mod scheduler;
 pub mod shed;
 pub mod snapshot;
 pub mod state;

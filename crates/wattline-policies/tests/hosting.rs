@@ -11,7 +11,7 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::check;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw, Shape};
-use wattline_core::engine::{Alert, Engine, EngineConfig, Event};
+use wattline_core::engine::{Alert, EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work};
 use wattline_core::placement::Configuration;
@@ -19,6 +19,7 @@ use wattline_core::plan::Reason;
 use wattline_core::power::NodePower;
 use wattline_core::predictor::Predictor;
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::{Phase, State, Target};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 use wattline_policies::policy;
@@ -123,7 +124,7 @@ fn predicted(job: &Job, nodes: u32) -> f64 {
 /// An engine and a cluster that does what it is told.
 struct Play {
     spec: &'static str,
-    engine: Engine<'static>,
+    engine: Scheduler<'static>,
     backend: Backend,
     to_come: Vec<Arc<Job>>,
     now: Timestamp,
@@ -144,7 +145,7 @@ impl Play {
             state.begin_asleep(NodeId(*id));
             backend.begin_asleep(NodeId(*id));
         }
-        let engine = Engine::new(
+        let engine = Scheduler::new(
             EngineConfig { budget_lead: Seconds::ZERO, ..EngineConfig::default() },
             state,
             policy(spec).unwrap(),

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::check;
-use wattline_core::engine::{Alert, Engine, Event, EventError};
+use wattline_core::engine::{Alert, Event, EventError};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::Work;
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 use wattline_policies::policy;
@@ -55,7 +56,7 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
     }
 }
 
-fn everything(engine: &Engine) -> String {
+fn everything(engine: &Scheduler) -> String {
     let (stats, plan, next) = (engine.stats(), engine.plan_id(), engine.poll_timeout());
     format!("{:?} {stats:?} {plan:?} {next:?}", engine.state())
 }
@@ -87,7 +88,7 @@ proptest! {
         lies in lies(),
     ) {
         for spec in SPECS {
-            let mut engine = Engine::new(
+            let mut engine = Scheduler::new(
                 scenario.config.clone(),
                 State::new(Arc::clone(&scenario.cluster), Timestamp::ZERO),
                 policy(spec).unwrap(),

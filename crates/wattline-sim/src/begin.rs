@@ -3,8 +3,8 @@
 use crate::foresight::MEASURE_EVERY;
 use crate::instance::Instance;
 use std::sync::Arc;
-use wattline_core::engine::Engine;
 use wattline_core::ids::NodeId;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
 use wattline_policies::RegistryError;
 use wattline_world::world::World;
@@ -18,10 +18,10 @@ pub fn begin(
     instance: &Instance,
     policy: &str,
     keep_log: bool,
-) -> Result<(Engine<'static>, World), RegistryError> {
+) -> Result<(Scheduler<'static>, World), RegistryError> {
     let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
     let asleep = asleep_at_first(instance, &mut state);
-    let engine = Engine::new(
+    let engine = Scheduler::new(
         instance.engine.clone(),
         state,
         wattline_policies::policy(policy)?,

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
-use wattline_core::engine::{Alert, Engine, Event, EventError};
+use wattline_core::engine::{Alert, Event, EventError};
 use wattline_core::forecast::{Horizon, JobForecast, forecast};
 use wattline_core::ids::JobId;
 use wattline_core::placement::Placement;
 use wattline_core::power::TOLERANCE;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::snapshot::Snapshot;
 use wattline_core::units::{Seconds, Watts};
 use wattline_policies::RegistryError;
@@ -152,7 +153,7 @@ struct Run<'a> {
     instance: &'a Instance,
     policy: &'a str,
     watch: &'a Watch<'a>,
-    engine: Engine<'static>,
+    engine: Scheduler<'static>,
     world: World,
     now: Timestamp,
     arrived: usize,

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
 use wattline_core::cluster::Shape;
-use wattline_core::engine::{Engine, Event, EventError};
+use wattline_core::engine::{Event, EventError};
 use wattline_core::ids::{GpuTypeId, JobId};
 use wattline_core::job::{Elasticity, Job, Work};
 use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
 use wattline_core::predictor::Measurement;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::{Phase, State};
 use wattline_core::units::Seconds;
 use wattline_predict::reading::{Point, Reading};
@@ -161,7 +162,7 @@ impl Policy for HandOver {
 /// A cluster at work, event by event. The caller may look at a clock around [`Stage::plan`].
 pub struct Stage {
     instance: Instance,
-    engine: Engine<'static>,
+    engine: Scheduler<'static>,
     now: Timestamp,
     /// The next job to arrive.
     next: usize,
@@ -181,7 +182,7 @@ impl Stage {
         };
         let jobs = jobs.min(instance.jobs.len());
         let now = instance.jobs[..jobs].last().map_or(instance.start, |job| job.submit);
-        let engine = Engine::new(
+        let engine = Scheduler::new(
             instance.engine.clone(),
             State::new(Arc::clone(&instance.cluster), instance.start),
             Box::new(policy),
@@ -203,7 +204,7 @@ impl Stage {
 
     /// The engine.
     #[must_use]
-    pub fn engine(&self) -> &Engine<'static> {
+    pub fn engine(&self) -> &Scheduler<'static> {
         &self.engine
     }
 
@@ -223,7 +224,7 @@ impl Stage {
     ///
     /// # Errors
     /// When the engine will not take the prices it had before: a bug.
-    pub fn fork(&self, policy: Box<dyn Policy>) -> Result<Engine<'_>, SimulationError> {
+    pub fn fork(&self, policy: Box<dyn Policy>) -> Result<Scheduler<'_>, SimulationError> {
         let mut fork = self.engine.fork(policy);
         let prices = self.instance.prices.clone();
         fork.handle(self.now, Event::PricesSet(prices)).map_err(|source| self.error(source))?;

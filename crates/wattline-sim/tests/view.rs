@@ -7,8 +7,9 @@ use common::{POLICIES, instance};
 use proptest::prelude::*;
 use serde_json::Value;
 use wattline_core::check::audit;
-use wattline_core::engine::{Engine, Event};
+use wattline_core::engine::Event;
 use wattline_core::ids::PlanId;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::snapshot::Snapshot;
 use wattline_core::units::Seconds;
 use wattline_predict::snapshot::predictor;
@@ -26,12 +27,12 @@ fn reread(view: &Snapshot) -> Snapshot {
     serde_json::from_str(&serde_json::to_string(view).unwrap()).unwrap()
 }
 
-fn engine(view: &Snapshot, policy: &str) -> Engine<'static> {
+fn engine(view: &Snapshot, policy: &str) -> Scheduler<'static> {
     let machines = view.machines().unwrap();
     let predictor = predictor(view, &machines).unwrap();
     let restored = view.restore(&machines, &*predictor).unwrap();
     let policy = wattline_policies::policy(policy).unwrap();
-    Engine::new(
+    Scheduler::new(
         restored.config,
         restored.state,
         policy,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wattline_controller::slurm::{Config, Mode, SECONDS, Site, Slurm};
 use wattline_controller::store::Store;
-use wattline_controller::{Beginning, Foresight, Policies, Watch};
+use wattline_controller::{Foresight, InitialState, InlinePlanner, Planner, Watch};
 use wattline_core::Timestamp;
 use wattline_core::cluster::Node;
 use wattline_core::engine::Engine;
@@ -65,12 +65,13 @@ pub(crate) const WATCH: &str = "watch";
 /// What a journal says about the workloads that were known when it was begun.
 const WORKLOADS: &str = "workloads";
 
-/// Policies by name, the one that decides nothing among them.
-pub(crate) fn policies() -> Policies {
-    Box::new(|name| match name {
-        WATCH => Ok(Box::new(Watch) as Box<dyn Policy>),
-        name => wattline_policies::policy(name).map_err(|error| error.to_string()),
-    })
+/// Plans in line with the policy of that name; the one that decides nothing is among them.
+pub(crate) fn planner(name: &str) -> Result<Box<dyn Planner>> {
+    let policy: Box<dyn Policy> = match name {
+        WATCH => Box::new(Watch),
+        name => wattline_policies::policy(name).map_err(Failure::input)?,
+    };
+    Ok(Box::new(InlinePlanner::new(name, policy)))
 }
 
 /// What was measured before anything ran under Wattline.
@@ -142,21 +143,18 @@ impl Live {
         self.known(store.about(WORKLOADS).map_err(Failure::input)?)
     }
 
-    /// The engine as it begins, with the policy of that name.
-    pub(crate) fn begin(&self, policy: &str, known: &Known) -> Result<Beginning> {
+    /// The engine as it begins.
+    pub(crate) fn initial(&self, known: &Known) -> InitialState {
         let at = Timestamp::ZERO;
         let cluster = Arc::clone(&self.parts.cluster);
-        let policies = policies();
-        let policy = policies(policy).map_err(|error| Failure::input(anyhow!(error)))?;
         let engine = Engine::new(
             self.parts.engine.clone(),
             State::new(Arc::clone(&cluster), at),
-            policy,
             Box::new(Foresight::new(known.learner(self), cluster)),
             self.parts.prices.clone(),
             self.parts.budget.clone(),
         );
-        Ok(Beginning { engine, workloads: known.workloads.clone(), at, policies })
+        InitialState { engine, workloads: known.workloads.clone(), at }
     }
 
     /// SLURM, behind it.

@@ -1,6 +1,7 @@
 //! All that a controller knows, as bytes, and a controller that goes on from them.
 
-use super::{ControllerError, Replica, Sent};
+use super::ControllerError;
+use super::replica::{Replica, Sent};
 use crate::desk::{Counts, Desk, Ledger};
 use crate::directory::Directory;
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,8 @@ use wattline_core::job::Job;
 #[serde(deny_unknown_fields)]
 struct Image {
     engine: EngineImage,
-    /// The policy that decides, if it is not the one that it began with.
-    #[serde(default)]
-    policy: Option<Box<str>>,
+    /// The policy that made the last decision.
+    last_policy: Option<Box<str>>,
     directory: Directory,
     now: Timestamp,
     next_report: u64,
@@ -48,11 +48,10 @@ pub(super) fn of(
     backend: Vec<u8>,
 ) -> Result<Vec<u8>, ImageError> {
     // What was learned is for those who live now.
-    let Replica { engine, policies: _, policy, directory, now, next_report, sent, learned: _ } =
-        replica;
+    let Replica { engine, last_policy, directory, now, next_report, sent, learned: _ } = replica;
     let image = Image {
         engine: engine.image(),
-        policy: policy.clone(),
+        last_policy: last_policy.clone(),
         directory: directory.clone(),
         now: *now,
         next_report: *next_report,
@@ -64,13 +63,13 @@ pub(super) fn of(
 }
 
 /// Puts everything as the newest sound snapshot has it; as it was, if there is none.
-pub(super) fn recall(
+pub(super) fn load_snapshot(
     desk: &Desk,
     replica: &mut Replica,
     mut cluster: impl FnMut(&[u8], Jobs<'_>) -> Result<(), ImageError>,
 ) -> Result<Opened, ControllerError> {
     let mut ledger = desk.ledger();
-    let Ledger { store, counts, after_snapshot, .. } = &mut *ledger;
+    let Ledger { store, counts, .. } = &mut *ledger;
     let mut opened = Opened::default();
     for saved in store.saved()? {
         let outcome = match store.recall(saved)? {
@@ -80,7 +79,6 @@ pub(super) fn recall(
         match outcome {
             Ok(()) => {
                 opened.after = saved.number;
-                *after_snapshot = saved.number == store.len();
                 return Ok(opened);
             }
             Err(why) => opened.refused.push((saved.number, why.to_string())),
@@ -100,8 +98,6 @@ fn put_back(
 ) -> Result<(), ImageError> {
     let image: Image =
         rmp_serde::from_slice(bytes).map_err(|error| ImageError::Unreadable(error.to_string()))?;
-    let policy = image.policy.as_ref().map(|name| (replica.policies)(name)).transpose();
-    let policy = policy.map_err(ImageError::Unreadable)?;
     let before = replica.engine.image();
     let jobs: Vec<Arc<Job>> = (0..).map_while(|id| image.engine.job(JobId(id)).cloned()).collect();
     replica.engine.restore(image.engine)?;
@@ -109,10 +105,7 @@ fn put_back(
         replica.engine.restore(before)?;
         return Err(error);
     }
-    if let Some(policy) = policy {
-        replica.engine.restore_policy(policy);
-    }
-    replica.policy = image.policy;
+    replica.last_policy = image.last_policy;
     replica.directory = image.directory.looked_up();
     replica.now = image.now;
     replica.next_report = image.next_report;

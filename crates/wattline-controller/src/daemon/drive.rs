@@ -5,14 +5,14 @@ use super::hours::{Hours, Load};
 use super::metered::Metered;
 use super::pace::Pace;
 use super::picture::{Frame, Painter, Picture, plain};
+use super::planner::PlannerThread;
 use super::prophet::prophesy;
 use super::question::{Question, answer};
 use super::shared::{Asked, Daemon};
 use super::tally::Turns;
 use crate::backend::Backend;
-use crate::controller::{Controller, ControllerError, Moment};
+use crate::controller::{Controller, ControllerError};
 use crate::desk::Desk;
-use crate::haste::Haste;
 use crate::log::harmless;
 use crate::saving::Saving;
 use crate::store::{Keep, Store, StoreError};
@@ -47,6 +47,9 @@ pub enum DriveError {
     /// The controller cannot go on.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// The machine gives it no thread.
+    #[error("the planner's thread cannot be started: {0}")]
+    Thread(std::io::Error),
 }
 
 /// Where jobs come from beside people: a scenario's arrivals.
@@ -87,7 +90,8 @@ pub struct Drive<B> {
     /// Go on when nothing is left to do.
     stay: bool,
     saving: Saving,
-    haste: Haste,
+    policy: Arc<Fresh>,
+    twin: Option<Twin>,
     keep: Keep,
     /// Whoever listens is told what the policy would do.
     advises: Arc<AtomicBool>,
@@ -108,6 +112,7 @@ impl<B: Backend + Metered> Drive<B> {
         let frame = Frame {
             reads: true,
             heard,
+            effort: controller.planner().effort(),
             turns: Arc::default(),
             outlook: Arc::default(),
             troubles: Arc::from([]),
@@ -126,6 +131,7 @@ impl<B: Backend + Metered> Drive<B> {
         let over = Arc::new(AtomicBool::new(false));
         let advises = Arc::new(AtomicBool::new(false));
         let policy = Arc::new(policy.1);
+        let planning_twin = twin.clone();
         for beside in [Beside::LooksAhead, Beside::Answers(questions)] {
             let borrower = Borrower {
                 daemon: daemon.clone(),
@@ -148,7 +154,8 @@ impl<B: Backend + Metered> Drive<B> {
             heard,
             stay,
             saving: Saving::default(),
-            haste: Haste::default(),
+            policy,
+            twin: planning_twin,
             keep: Keep::default(),
             advises,
         }
@@ -164,9 +171,20 @@ impl<B: Backend + Metered> Drive<B> {
         self.keep = keep;
     }
 
-    /// How long a plan may take; a second, unless said.
-    pub fn limit_plans(&mut self, limit: Duration) {
-        self.haste = Haste::new(limit);
+    /// Lets plans be made beside the loop, in a thread of their own, in at most this time each. A
+    /// cluster that is only observed needs no plans, and stays as it is.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn plan_beside(&mut self, limit: Duration) -> Result<(), DriveError> {
+        let Some(twin) = self.twin.clone().filter(|_| self.controller.planner().decides()) else {
+            return Ok(());
+        };
+        let (name, policy) = (self.daemon.policy(), Arc::clone(&self.policy));
+        let planner = PlannerThread::start(name, policy, twin, limit, self.daemon.waker());
+        let planner = planner.map_err(DriveError::Thread)?;
+        self.controller.set_planner(Box::new(planner));
+        Ok(())
     }
 
     /// For whoever asks it.
@@ -228,19 +246,15 @@ impl<B: Backend + Metered> Drive<B> {
 
     /// Whether something failed that may work later.
     fn turn(&mut self, feed: &mut impl Feed, now: Timestamp) -> Result<bool, DriveError> {
-        let plans = self.controller.engine().stats().plans;
         let began = Instant::now();
         let fed = feed.submit(self.controller.desk(), now);
         // All that is written down by now is heard in this turn.
         self.heard = self.controller.desk().journal(Store::len);
-        let (mut thinks, mut thought) = (None, None);
-        let turned = fed.and(self.controller.turn_watched(now, &mut |moment| match moment {
-            Moment::Thinks => thinks = Some(Instant::now()),
-            Moment::Acts => thought = thinks.map(|thinks| thinks.elapsed()),
-        }));
-        let planned = self.controller.engine().stats().plans > plans;
-        let thought = thought.filter(|_| planned);
-        self.turns.count(began.elapsed(), thought);
+        let turned = fed.and(self.controller.turn(now));
+        self.turns.count(began.elapsed());
+        for took in self.controller.take_plan_times() {
+            self.turns.planned(took);
+        }
         self.lender.tell(self.controller.take_learned());
         let troubles = match turned {
             Ok(()) => Vec::new(),
@@ -256,7 +270,8 @@ impl<B: Backend + Metered> Drive<B> {
         if let Some(trouble) = self.save() {
             events.push(plain(now, "trouble", trouble));
         }
-        events.extend(thought.and_then(|took| self.hurry(now, took)));
+        let notices = self.controller.take_notices();
+        events.extend(notices.into_iter().map(|notice| plain(now, "alert", notice)));
         for complaint in self.controller.backend_mut().complaints() {
             events.push(plain(now, "trouble", complaint));
         }
@@ -282,24 +297,6 @@ impl<B: Backend + Metered> Drive<B> {
         let saved = self.controller.save(&self.keep);
         self.saving.saved(began.elapsed());
         saved.err().map(|error| format!("no snapshot: {error}"))
-    }
-
-    /// A plan took so long: the next ones may search less, or more again. It is written down before
-    /// it counts; where it cannot be, all stays as it is and the next plan tells again.
-    fn hurry(&mut self, now: Timestamp, took: Duration) -> Option<Event> {
-        let before = self.controller.engine().effort();
-        let effort = self.haste.planned(took, before)?;
-        self.controller.desk().set_effort(now, effort).ok()?;
-        let limit = self.haste.limit();
-        let share = 100.0 * effort.get();
-        let text = if effort.get() < before.get() {
-            format!(
-                "a plan took {took:.1?}, more than {limit:?}: plans search {share:.1} % of what they usually do from here on"
-            )
-        } else {
-            format!("plans are quick again: they search {share:.1} % of what they usually do")
-        };
-        Some(plain(now, "alert", text))
     }
 
     fn is_over(&self, feed: &impl Feed) -> bool {
@@ -331,6 +328,7 @@ impl<B: Backend + Metered> Drive<B> {
         let frame = Frame {
             reads,
             heard: self.heard,
+            effort: controller.planner().effort(),
             turns: Arc::new(self.turns.clone()),
             outlook: self.daemon.outlook(),
             troubles: self.troubles.clone().into(),
@@ -404,10 +402,9 @@ fn may_work_later(error: &ControllerError) -> bool {
         ControllerError::Store(error) => {
             matches!(error, StoreError::Full(_) | StoreError::Io { .. } | StoreError::Sql { .. })
         }
-        ControllerError::Event(_)
-        | ControllerError::Otherwise(_)
-        | ControllerError::Policy(_)
-        | ControllerError::Image(_) => false,
+        ControllerError::Event(_) | ControllerError::Otherwise(_) | ControllerError::Image(_) => {
+            false
+        }
     }
 }
 

@@ -16,8 +16,6 @@ use wattline_core::Timestamp;
 use wattline_core::engine::Engine;
 use wattline_core::job::{Job, RestartCost};
 use wattline_core::placement::Configuration;
-use wattline_core::plan::Plan;
-use wattline_core::policy::{ClusterView, Policy};
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 
 /// The loop spends at most one part in so many on copies.
@@ -49,7 +47,7 @@ impl Twin {
     }
 
     /// Takes in what it was told. Not for the loop.
-    fn learn(&self) {
+    pub(super) fn learn(&self) {
         let unheard =
             std::mem::take(&mut *self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner));
         if unheard.is_empty() {
@@ -75,25 +73,8 @@ impl Predictor for Twin {
     fn observe(&mut self, _: &Measurement) {}
 }
 
-/// In a copy, for the policy that the engine has. It plans nothing; whether the cluster is only
-/// watched is as in the engine.
-struct StandIn(bool);
-
-impl Policy for StandIn {
-    fn name(&self) -> &str {
-        "stand-in"
-    }
-    fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
-        Plan::unchanged(view.plan)
-    }
-    fn decides(&self) -> bool {
-        self.0
-    }
-}
-
 /// A copy of all that the loop knows.
 pub(super) struct Fork {
-    /// Decides nothing: whoever runs it forward forks it with a policy.
     pub(super) engine: Engine<'static>,
     pub(super) directory: Directory,
     /// Painted when the copy was made.
@@ -145,8 +126,7 @@ impl Lender {
         };
         for who in self.waiting.drain(..) {
             let fork = Fork {
-                engine: engine
-                    .fork_onto(Box::new(StandIn(engine.decides())), Box::new(twin.clone())),
+                engine: engine.fork_onto(Box::new(twin.clone())),
                 directory: directory.clone(),
                 picture: Arc::clone(picture),
                 now,

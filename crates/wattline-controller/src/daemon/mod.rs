@@ -16,6 +16,7 @@ mod metered;
 mod outlook;
 mod pace;
 mod picture;
+mod planner;
 mod prophet;
 mod question;
 mod shared;

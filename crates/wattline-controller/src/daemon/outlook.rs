@@ -160,7 +160,7 @@ pub(super) fn look_ahead(
     let (goes_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
     let horizon = Horizon { go_on: &goes_on, apart: &apart, ..Horizon::default() };
     let mut future = engine.fork(policy);
-    if !engine.decides() {
+    if !engine.controls() {
         future.plan_now(*now);
     }
     let seen = roll_forward(future, *now, &horizon);
@@ -184,7 +184,7 @@ pub(super) fn look_ahead(
     }
     outlook.took = began.elapsed();
     outlook.reach = reach(&outlook, seen.complete);
-    if !engine.decides() {
+    if !engine.controls() {
         // Who watches plans nothing: what is foreseen is what the policy would do.
         let as_if = format!("as if {name} decided from now on, for it is only watched: ");
         outlook.reach.insert_str(0, &as_if);

@@ -264,6 +264,7 @@ pub(super) struct Frame {
     /// Whether the meters of all jobs that run are to be read.
     pub(super) reads: bool,
     pub(super) heard: u64,
+    pub(super) effort: Effort,
     pub(super) turns: Arc<Turns>,
     pub(super) outlook: Arc<Outlook>,
     pub(super) troubles: Arc<[String]>,
@@ -363,7 +364,7 @@ impl Painter {
             },
             running: state.held_jobs(),
             stats: engine.stats(),
-            effort: engine.effort(),
+            effort: frame.effort,
             turns: frame.turns,
             tally: Arc::new(self.tally.clone()),
             outlook: frame.outlook,

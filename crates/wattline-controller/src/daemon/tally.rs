@@ -14,7 +14,7 @@ pub struct Turns {
     pub sum: Duration,
     /// How many plans took at most so long, for each of [`Turns::BOUNDS`].
     pub within: [u64; Turns::BOUNDS.len()],
-    /// Plans: the engine takes in what was heard, the policy plans, the checker checks.
+    /// Plans that were made.
     pub plans: u64,
     /// All of those together.
     pub plan_sum: Duration,
@@ -31,8 +31,8 @@ impl Turns {
     pub const BOUNDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
     const KEPT: usize = 1000;
 
-    /// A turn took so long, and the plan in it, if there was one.
-    pub(super) fn count(&mut self, took: Duration, plan: Option<Duration>) {
+    /// A turn took so long.
+    pub(super) fn count(&mut self, took: Duration) {
         self.count += 1;
         self.sum += took;
         self.longest = self.longest.max(took);
@@ -40,12 +40,14 @@ impl Turns {
             self.last.pop_front();
         }
         self.last.push_back(took);
-        if let Some(took) = plan {
-            self.plans += 1;
-            self.plan_sum += took;
-            for (bound, within) in Self::BOUNDS.iter().zip(&mut self.within) {
-                *within += u64::from(took.as_secs_f64() <= *bound);
-            }
+    }
+
+    /// A plan took so long, beside the loop.
+    pub(super) fn planned(&mut self, took: Duration) {
+        self.plans += 1;
+        self.plan_sum += took;
+        for (bound, within) in Self::BOUNDS.iter().zip(&mut self.within) {
+            *within += u64::from(took.as_secs_f64() <= *bound);
         }
     }
 

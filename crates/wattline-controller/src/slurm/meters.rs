@@ -241,7 +241,6 @@ mod tests {
         let mut engine = Engine::new(
             EngineConfig::default(),
             State::new(cluster, at(0.0)),
-            Box::new(crate::watch::Watch),
             Box::new(Oracle(Arc::clone(&instance.physics))),
             Prices::default(),
             None,

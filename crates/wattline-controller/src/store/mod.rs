@@ -20,6 +20,8 @@ use std::time::Duration;
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
+use wattline_core::plan::Plan;
+use wattline_core::units::Seconds;
 
 /// Says whose file it is, and in which format: "wtln".
 const APPLICATION: i64 = 0x7774_6c6e;
@@ -50,6 +52,26 @@ pub struct Entry {
     /// What else is to be remembered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
+    /// What was decided, after the events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
+}
+
+/// A plan that was decided on, as it was applied. Replay applies it and never plans.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The revision of the state that the planner saw.
+    pub based_on: u64,
+    /// What made it: the policy as its user named it, or "shed" for load shed by the engine itself.
+    pub policy: Box<str>,
+    /// Version of the program whose policy it was.
+    pub version: Box<str>,
+    /// Why a plan was asked for, in a word.
+    pub trigger: Box<str>,
+    /// How long planning took, on the wall clock.
+    pub took: Seconds,
+    /// The changes, with their reasons.
+    pub plan: Plan,
 }
 
 /// Why a journal cannot be read or written.

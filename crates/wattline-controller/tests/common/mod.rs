@@ -1,7 +1,8 @@
 //! Small clusters for the controller's tests.
 
 use std::path::Path;
-use wattline_controller::{Beginning, Emulated, Policies, Watch};
+use wattline_controller::{Emulated, InitialState, InlinePlanner, Planner, Watch};
+use wattline_core::policy::Policy;
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -31,20 +32,21 @@ pub(crate) fn instance(seed: u64) -> Instance {
 }
 
 /// The engine and the cluster as they begin.
-pub(crate) fn begin(instance: &Instance, policy: &str) -> (Beginning, Emulated) {
-    let begun = wattline_sim::begin::begin(instance, policy, false);
+pub(crate) fn begin(instance: &Instance) -> (InitialState, Emulated) {
+    let begun = wattline_sim::begin::begin(instance, "fifo", false);
     let (engine, world) = begun.unwrap_or_else(|error| panic!("{error}"));
-    let begin =
-        Beginning { engine, workloads: Vec::new(), at: instance.start, policies: policies() };
-    (begin, Emulated::new(world, instance.start))
+    let engine = engine.into_engine();
+    let initial = InitialState { engine, workloads: Vec::new(), at: instance.start };
+    (initial, Emulated::new(world, instance.start))
 }
 
-/// Policies by name.
-fn policies() -> Policies {
-    Box::new(|name| match name {
-        "watch" => Ok(Box::new(Watch)),
-        name => wattline_policies::policy(name).map_err(|error| error.to_string()),
-    })
+/// Plans in line with the policy of that name.
+pub(crate) fn planner(name: &str) -> Box<dyn Planner> {
+    let policy: Box<dyn Policy> = match name {
+        "watch" => Box::new(Watch),
+        name => wattline_policies::policy(name).unwrap_or_else(|error| panic!("{error}")),
+    };
+    Box::new(InlinePlanner::new(name, policy))
 }
 
 /// A folder in memory, if there is one: what is tested is what is written, not the disk.

@@ -12,7 +12,7 @@ use crate::units::Watts;
 
 impl Engine<'_> {
     /// Hands out every step that can be taken now, lowering before raising.
-    pub(super) fn actuate(&mut self, now: Timestamp) {
+    pub(crate) fn actuate(&mut self, now: Timestamp) {
         if self.dirty_jobs.is_empty() && self.dirty_nodes.is_empty() {
             return;
         }

@@ -2,7 +2,6 @@
 
 use crate::calendar::Calendar;
 use crate::check::Violation;
-use crate::effort::Effort;
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Job, JobError, Work};
 use crate::placement::Placement;
@@ -98,8 +97,6 @@ pub enum Event {
     BudgetSet(Option<Calendar<Watts>>),
     /// Prices changed.
     PricesSet(Prices),
-    /// Plans take too long here, or no longer do: policies may do so much of their usual work.
-    EffortSet(Effort),
 }
 
 /// Why an event was not taken in.

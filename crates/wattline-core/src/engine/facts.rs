@@ -93,8 +93,6 @@ impl Engine<'_> {
                 self.look_at_everything = true;
                 self.request_plan(now);
             }
-            // What is planned stays good; the next plan is made with it.
-            Event::EffortSet(effort) => self.effort = effort,
         }
         Ok(())
     }
@@ -468,7 +466,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn end_hold_offs(&mut self, now: Timestamp) {
+    pub(crate) fn end_hold_offs(&mut self, now: Timestamp) {
         while let Some(entry) = self.wake_ups.first_entry() {
             if *entry.key() > now {
                 break;

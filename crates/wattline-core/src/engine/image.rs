@@ -4,10 +4,9 @@
 //! look at everything. Alerts are told when they are raised, and not again.
 
 use super::rhythm::Rhythm;
-use super::{Engine, EngineStats, HandedOut, InFlight};
+use super::{Engine, EngineStats, HandedOut, InFlight, Revision};
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
-use crate::effort::Effort;
 use crate::ids::{ActionId, JobId, NodeId, PlanId};
 use crate::image::{ImageError, require};
 use crate::job::Job;
@@ -28,9 +27,8 @@ pub struct EngineImage {
     predictor: Vec<u8>,
     prices: Prices,
     budget: Option<Calendar<Watts>>,
-    #[serde(default)]
-    effort: Effort,
     plan: PlanId,
+    revision: Revision,
     plan_due: Option<Timestamp>,
     #[serde(default)]
     rhythm: Rhythm,
@@ -54,12 +52,12 @@ impl Engine<'_> {
         let Self {
             config: _,
             state,
-            policy: _,
             predictor,
             prices,
             budget,
-            effort,
             plan,
+            revision,
+            shed_refused: _,
             look_at_everything: _,
             plan_due,
             rhythm,
@@ -81,8 +79,8 @@ impl Engine<'_> {
             predictor: predictor.image(),
             prices: prices.clone(),
             budget: budget.clone(),
-            effort: *effort,
             plan: *plan,
+            revision: *revision,
             plan_due: *plan_due,
             rhythm: *rhythm,
             revisit: *revisit,
@@ -110,8 +108,8 @@ impl Engine<'_> {
             predictor,
             prices,
             budget,
-            effort,
             plan,
+            revision,
             plan_due,
             rhythm,
             revisit,
@@ -130,8 +128,9 @@ impl Engine<'_> {
         self.state = state;
         self.prices = prices;
         self.budget = budget;
-        self.effort = effort;
         self.plan = plan;
+        self.revision = revision;
+        self.shed_refused = None;
         self.look_at_everything = true;
         self.plan_due = plan_due;
         self.rhythm = rhythm;
@@ -147,6 +146,28 @@ impl Engine<'_> {
         self.alerts.clear();
         self.stats = stats;
         Ok(())
+    }
+}
+
+impl Engine<'_> {
+    /// A digest of all that follows from facts and decisions: two engines that were told the same
+    /// have the same, whoever planned. When plans are due, and which changes a policy has not seen
+    /// yet, is not part of it: that belongs to whoever plans.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut image = self.image();
+        image.plan_due = None;
+        image.rhythm = Rhythm::default();
+        image.revisit = None;
+        image.periodic = None;
+        image.budget_change = None;
+        image.stats.plans = 0;
+        image.stats.refused = 0;
+        image.state.forget_changes();
+        // FNV-1a over text in which numbers are exact.
+        format!("{image:?}").bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
 }
 

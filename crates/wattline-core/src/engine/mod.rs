@@ -5,9 +5,9 @@
 //! nothing happens. The simulator drives it in virtual time, the controller in real time; it
 //! cannot tell which.
 //!
-//! It asks the policy for a plan when something changed (after a moment, so that a burst of events
-//! is one plan), lets the checker judge it, and then works until what is held equals what is
-//! planned. Power is safe at every instant because a step that raises committed power is only
+//! It holds no policy. It says when a plan is wanted (a moment after something changed, so that a
+//! burst of events is one plan), lets the checker judge the one that it is given ([`planning`]), and
+//! then works until what is held equals what is planned. Power is safe at every instant because a step that raises committed power is only
 //! handed out when it fits below the budget *next to everything still held*, that is, after the
 //! steps that lower it were confirmed.
 
@@ -16,27 +16,28 @@ mod event;
 mod facts;
 mod image;
 mod outcome;
+mod planning;
 mod rhythm;
 
 pub use event::{Alert, Event, EventError};
 pub use image::EngineImage;
 pub use outcome::{Outcome, Outcomes};
+pub use planning::{PlanInput, PlanRequest, Revision, Trigger, Verdict};
 
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
-use crate::check::{self, CheckedPlan};
+use crate::check::Violation;
 use crate::diff::Step;
 use crate::effort::Effort;
 use crate::ids::{ActionId, JobId, NodeId, PlanId};
 use crate::job::{Job, RestartCost};
 use crate::placement::Configuration;
-use crate::plan::{Decision, Plan};
 use crate::policy::{Changes, ClusterView, Policy};
 use crate::power::NodePower;
 use crate::predictor::{Measurement, Prediction, Predictor};
 use crate::prices::Prices;
-use crate::shed;
-use crate::state::{Phase, State, Target};
+use crate::scheduler::Scheduler;
+use crate::state::{Phase, State};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
 use rhythm::Rhythm;
@@ -61,6 +62,8 @@ pub struct EngineConfig {
     pub retry_after: Seconds,
     /// Leave a job that would not start alone for this long.
     pub hold_off: Seconds,
+    /// Whether the cluster is controlled. One that is only observed keeps no budget.
+    pub controls: bool,
 }
 
 impl Default for EngineConfig {
@@ -73,6 +76,7 @@ impl Default for EngineConfig {
             retries: 3,
             retry_after: Seconds::new(5.0),
             hold_off: Seconds::new(600.0),
+            controls: true,
         }
     }
 }
@@ -97,13 +101,14 @@ pub struct EngineStats {
 pub struct Engine<'p> {
     config: EngineConfig,
     state: State,
-    policy: Box<dyn Policy>,
     predictor: Box<dyn Predictor + 'p>,
     prices: Prices,
     budget: Option<Calendar<Watts>>,
-    effort: Effort,
     /// The plan in force.
     plan: PlanId,
+    revision: Revision,
+    /// Load could not be shed at this revision, and an alert said so.
+    shed_refused: Option<Revision>,
     /// The policy must look at everything.
     look_at_everything: bool,
     plan_due: Option<Timestamp>,
@@ -166,7 +171,6 @@ impl<'p> Engine<'p> {
     pub fn new(
         config: EngineConfig,
         state: State,
-        policy: Box<dyn Policy>,
         predictor: Box<dyn Predictor + 'p>,
         prices: Prices,
         budget: Option<Calendar<Watts>>,
@@ -174,12 +178,12 @@ impl<'p> Engine<'p> {
         Self {
             config,
             state,
-            policy,
             predictor,
             prices,
             budget,
-            effort: Effort::FULL,
             plan: PlanId(0),
+            revision: Revision::default(),
+            shed_refused: None,
             look_at_everything: true,
             plan_due: None,
             rhythm: Rhythm::default(),
@@ -239,31 +243,27 @@ impl<'p> Engine<'p> {
     }
 
     /// A copy to try things on: the same state, plan, actions under way, budget and prices, with a
-    /// policy of its own that looks at everything. Nothing that happens to it reaches the original;
-    /// it predicts as the original does and learns nothing. It plans when the original would: to try
-    /// another policy at once, tell it something that calls for a plan. See [`crate::forecast`].
+    /// policy that looks at everything. Nothing that happens to it reaches the original; it predicts
+    /// as the original does and learns nothing. It plans when the original would: to try another
+    /// policy at once, use [`Scheduler::plan_now`]. See [`crate::forecast`].
     #[must_use]
-    pub fn fork(&self, policy: Box<dyn Policy>) -> Engine<'_> {
-        self.fork_onto(policy, Box::new(Frozen(&*self.predictor)))
+    pub fn fork(&self, policy: Box<dyn Policy>) -> Scheduler<'_> {
+        Scheduler::over(self.fork_onto(Box::new(Frozen(&*self.predictor))), policy)
     }
 
-    /// As [`Engine::fork`], with a predictor of its own, which should know what this one's does: a
-    /// copy that outlives the original and may go to another thread.
+    /// A copy with a predictor of its own, which should know what this one's does: it may outlive
+    /// the original and go to another thread.
     #[must_use]
-    pub fn fork_onto<'q>(
-        &self,
-        policy: Box<dyn Policy>,
-        predictor: Box<dyn Predictor + 'q>,
-    ) -> Engine<'q> {
+    pub fn fork_onto<'q>(&self, predictor: Box<dyn Predictor + 'q>) -> Engine<'q> {
         Engine {
             config: self.config.clone(),
             state: self.state.clone(),
-            policy,
             predictor,
             prices: self.prices.clone(),
             budget: self.budget.clone(),
-            effort: self.effort,
             plan: self.plan,
+            revision: self.revision,
+            shed_refused: self.shed_refused,
             look_at_everything: true,
             plan_due: self.plan_due,
             rhythm: self.rhythm,
@@ -282,65 +282,21 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// Goes on with another policy, which looks at everything at the next plan. If that one decides
-    /// nothing, what was planned and is not so yet is no longer wanted.
-    pub fn change_policy(&mut self, now: Timestamp, policy: Box<dyn Policy>) {
-        self.policy = policy;
-        self.look_at_everything = true;
-        if !self.policy.decides() {
-            self.want_what_is(now);
-        }
-        self.request_plan(now);
+    /// Whether the cluster is controlled, or only observed.
+    pub fn set_controls(&mut self, controls: bool) {
+        self.config.controls = controls;
     }
 
-    /// The policy that a restored engine had: what is planned and what is due stay as they are.
-    pub fn restore_policy(&mut self, policy: Box<dyn Policy>) {
-        self.policy = policy;
-        self.look_at_everything = true;
-    }
-
-    /// Plans everything as it is.
-    fn want_what_is(&mut self, now: Timestamp) {
-        let otherwise: Vec<JobId> = self
-            .state
-            .unfinished_jobs()
-            .filter(|(_, job)| !job.is_unwanted() && job.planned != job.held)
-            .map(|(id, _)| id)
-            .collect();
-        // All of them leave the plan before any comes back: two may want the same GPUs.
-        for id in &otherwise {
-            self.unplan(now, *id, self.state.job(*id).reason);
-        }
-        for id in otherwise {
-            let job = self.state.job(id);
-            let (held, reason) = (job.held.clone(), job.reason);
-            self.state.set_planned(id, held, reason, now);
-        }
-        for id in self.state.cluster().node_ids() {
-            let node = self.state.node(id);
-            let (target, reason) = match node.power {
-                NodePower::Up | NodePower::Booting => (Target::Up, node.reason),
-                NodePower::Asleep | NodePower::FallingAsleep => (Target::Asleep, node.reason),
-                NodePower::Closed | NodePower::Down => continue,
-            };
-            if node.target != target {
-                self.state.set_target(id, target, reason);
-                self.state.touch_node(id);
-            }
-        }
-    }
-
-    /// Whether its policy decides anything, or the cluster is only watched.
+    /// Whether the cluster is controlled, or only observed.
     #[must_use]
-    pub fn decides(&self) -> bool {
-        self.policy.decides()
+    pub fn controls(&self) -> bool {
+        self.config.controls
     }
 
-    /// Plans now, whether that is due or not: for forks, to see what another policy would do.
-    pub fn plan_now(&mut self, now: Timestamp) {
-        self.look_at_everything = true;
-        self.make_plan(now);
-        self.actuate(now);
+    /// How often its state has changed.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// What it knows.
@@ -367,11 +323,6 @@ impl<'p> Engine<'p> {
     #[must_use]
     pub fn budget(&self) -> Option<&Calendar<Watts>> {
         self.budget.as_ref()
-    }
-    /// How much of its usual work its policy may do.
-    #[must_use]
-    pub fn effort(&self) -> Effort {
-        self.effort
     }
     /// How it goes about it.
     #[must_use]
@@ -411,14 +362,12 @@ impl<'p> Engine<'p> {
     /// When the event names something that does not exist or a job that makes no sense; nothing
     /// has changed then. Reports about things that are over are not errors.
     pub fn handle(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
-        // Planning waits for the clock, so that all events of an instant become one plan.
         let clock = matches!(event, Event::Clock);
         self.take_in(now, event)?;
         if clock {
             self.end_hold_offs(now);
-            if self.is_plan_due(now) {
-                self.make_plan(now);
-            }
+        } else {
+            self.revision.0 += 1;
         }
         self.actuate(now);
         Ok(())
@@ -439,11 +388,17 @@ impl<'p> Engine<'p> {
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         // With no unfinished job there is nothing left to plan for but the budget.
         let periodic = self.periodic.filter(|_| self.state.unfinished() > 0);
-        let retry = self.wake_ups.first_key_value().map(|(time, _)| *time);
-        [self.plan_due, self.revisit, periodic, self.budget_change, retry]
+        [self.plan_due, self.revisit, periodic, self.budget_change, self.next_retry()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// When something that failed is to be tried again: what remains of [`Engine::poll_timeout`]
+    /// while a plan is being made.
+    #[must_use]
+    pub fn next_retry(&self) -> Option<Timestamp> {
+        self.wake_ups.first_key_value().map(|(time, _)| *time)
     }
 
     /// What committed power must stay below at `now` and until the lead time is over.
@@ -454,7 +409,7 @@ impl<'p> Engine<'p> {
         Some((least - self.config.margin).max(Watts::ZERO))
     }
 
-    /// The policy will look at everything when it plans next, as that of a restored engine does.
+    /// Whoever plans next looks at everything.
     pub fn look_at_everything(&mut self) {
         self.look_at_everything = true;
     }
@@ -468,7 +423,7 @@ impl<'p> Engine<'p> {
             budget: self.budget_at(now),
             prices: &self.prices,
             predictor: &*self.predictor,
-            effort: self.effort,
+            effort: Effort::FULL,
             plan: self.plan,
             changes: Changes::Everything,
         }
@@ -480,85 +435,11 @@ impl<'p> Engine<'p> {
         self.plan_due = Some(self.plan_due.map_or(due, |d| d.min(due)));
     }
 
-    fn is_plan_due(&self, now: Timestamp) -> bool {
-        let passed = |time: Option<Timestamp>| time.is_some_and(|t| t <= now);
-        passed(self.plan_due)
-            || passed(self.revisit)
-            || passed(self.periodic)
-            || passed(self.budget_change)
-    }
-
-    fn make_plan(&mut self, now: Timestamp) {
-        self.plan_due = None;
-        self.rhythm.beat(now);
-        self.revisit = None;
-        self.periodic = self.config.replan_every.map(|every| now + every);
-        self.budget_change = self.budget.as_ref().and_then(|calendar| {
-            let lead = self.config.budget_lead;
-            let falls = calendar.next_change(now + lead).map(|t| t - lead);
-            calendar.next_change(now).into_iter().chain(falls).min()
-        });
-        let budget = self.budget_at(now).filter(|_| self.policy.decides());
-        if let Some(budget) = budget
-            && let Some(plan) = shed::shed(&self.state, budget, self.plan)
-        {
-            self.alert(Alert::BudgetFell { committed: self.state.planned_committed(), budget });
-            self.judge(now, plan, Some(budget));
-            self.look_at_everything = true;
-        }
-        let changes = if self.look_at_everything {
-            Changes::Everything
-        } else {
-            Changes::Only { jobs: self.state.touched_jobs(), nodes: self.state.touched_nodes() }
-        };
-        let view = ClusterView {
-            now,
-            state: &self.state,
-            budget,
-            prices: &self.prices,
-            predictor: &*self.predictor,
-            effort: self.effort,
-            plan: self.plan,
-            changes,
-        };
-        let plan = self.policy.plan(&view);
-        self.stats.plans += 1;
-        self.state.clear_touched();
-        self.look_at_everything = false;
-        self.revisit = plan.revisit.filter(|t| *t > now);
-        self.judge(now, plan, budget);
-    }
-
-    /// A plan that passes becomes the plan; one that fails leaves everything as it was.
-    fn judge(&mut self, now: Timestamp, plan: Plan, budget: Option<Watts>) {
-        match check::check(&self.state, plan, self.plan, budget) {
-            Ok(plan) => self.apply(now, plan),
-            Err(violations) => {
-                self.stats.refused += 1;
-                self.look_at_everything = true;
-                self.alert(Alert::PlanRefused { policy: self.policy.name().into(), violations });
-            }
-        }
-    }
-
-    fn apply(&mut self, now: Timestamp, plan: CheckedPlan) {
-        let plan = plan.into_plan();
-        if plan.is_empty() {
-            return;
-        }
-        self.plan = PlanId(self.plan.0 + 1);
-        for change in plan.nodes {
-            self.state.set_target(change.node, change.target, change.reason);
-            self.mark_node(change.node);
-        }
-        for change in plan.jobs {
-            let placement = match change.decision {
-                Decision::Wait => None,
-                Decision::Run(placement) => Some(placement),
-            };
-            self.state.set_planned(change.job, placement, change.reason, now);
-            self.mark_job(change.job);
-        }
+    /// A plan that was made for the present state breaks rules. Everything stays as it was.
+    pub fn refuse(&mut self, policy: &str, violations: Vec<Violation>) {
+        self.stats.refused += 1;
+        self.look_at_everything = true;
+        self.alert(Alert::PlanRefused { policy: policy.into(), violations });
     }
 
     fn mark_job(&mut self, id: JobId) {

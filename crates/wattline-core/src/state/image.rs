@@ -103,6 +103,14 @@ impl StateImage {
         self.jobs.get(id.index()).map(|state| &state.job)
     }
 
+    /// As if a policy had seen all changes, and jobs that are over had left.
+    pub(crate) fn forget_changes(&mut self) {
+        self.touched_jobs.clear();
+        self.touched_nodes.clear();
+        self.jobs.iter_mut().for_each(|job| job.touched = false);
+        self.nodes.iter_mut().for_each(|node| node.touched = false);
+    }
+
     pub(crate) fn has_job(&self, id: JobId) -> bool {
         id.index() < self.jobs.len()
     }

@@ -9,7 +9,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
-use wattline_core::engine::{Alert, Engine, EngineConfig, Event};
+use wattline_core::engine::{Alert, EngineConfig, Event};
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share};
@@ -17,6 +17,7 @@ use wattline_core::plan::{Decision, JobChange, NodeChange, Plan, Reason};
 use wattline_core::policy::{ClusterView, Policy};
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::{State, Target};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
@@ -140,7 +141,7 @@ impl Predictor for Linear {
 
 /// An engine whose plans and events are the test's.
 pub(crate) struct Bench {
-    pub(crate) engine: Engine<'static>,
+    pub(crate) engine: Scheduler<'static>,
     script: Arc<Mutex<VecDeque<Changes>>>,
     pub(crate) now: Timestamp,
 }
@@ -157,7 +158,7 @@ impl Bench {
 
     pub(crate) fn with(nodes: &[(u16, u8)], jobs: Vec<Job>, budget: Option<f64>) -> Self {
         let script = Arc::new(Mutex::new(VecDeque::new()));
-        let engine = Engine::new(
+        let engine = Scheduler::new(
             EngineConfig { budget_lead: Seconds::ZERO, ..EngineConfig::default() },
             State::new(cluster(nodes), Timestamp::ZERO),
             Box::new(Script(Arc::clone(&script))),

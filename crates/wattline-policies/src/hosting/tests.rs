@@ -6,7 +6,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
-use wattline_core::engine::{Engine, EngineConfig, Event};
+use wattline_core::engine::{EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
@@ -14,6 +14,7 @@ use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::{Phase, State};
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
@@ -104,7 +105,7 @@ fn job(number: u32) -> Job {
 /// Jobs come every half a minute, the one that runs longest ends then, and all is done at once.
 fn drive(spec: &str, guest_at: Option<u32>) -> usize {
     let both = Both { hosting: policy(spec).unwrap(), bare: bare(spec).unwrap(), guests: false };
-    let mut engine = Engine::new(
+    let mut engine = Scheduler::new(
         EngineConfig::default(),
         State::new(cluster(), Timestamp::ZERO),
         Box::new(both),

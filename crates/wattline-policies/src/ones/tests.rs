@@ -9,13 +9,14 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
 use wattline_core::effort::Effort;
-use wattline_core::engine::{Engine, EngineConfig, Event};
+use wattline_core::engine::{EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::policy::Changes;
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
@@ -122,8 +123,8 @@ impl Bench {
     }
 }
 
-fn engine(budget: Option<f64>) -> Engine<'static> {
-    Engine::new(
+fn engine(budget: Option<f64>) -> Scheduler<'static> {
+    Scheduler::new(
         EngineConfig::default(),
         State::new(cluster(2, 4), Timestamp::ZERO),
         ones(OnesOptions::default()),
@@ -133,13 +134,13 @@ fn engine(budget: Option<f64>) -> Engine<'static> {
     )
 }
 
-fn gpus(engine: &Engine<'_>) -> Vec<u32> {
+fn gpus(engine: &Scheduler<'_>) -> Vec<u32> {
     let jobs = engine.state().unfinished_jobs();
     jobs.map(|(_, job)| job.planned.as_ref().map_or(0, |p| p.configuration.gpus)).collect()
 }
 
 /// Takes in an event and carries out every action at once.
-fn tell(engine: &mut Engine<'_>, at: f64, event: Event) {
+fn tell(engine: &mut Scheduler<'_>, at: f64, event: Event) {
     use wattline_core::action::ActionKind;
     let now = Timestamp::from_seconds(at);
     let mut events = vec![event, Event::Clock];

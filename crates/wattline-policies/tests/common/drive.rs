@@ -8,7 +8,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::calendar::Calendar;
 use wattline_core::check;
-use wattline_core::engine::{Alert, Engine, Event};
+use wattline_core::engine::{Alert, Event};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::Elasticity;
 use wattline_core::placement::Placement;
@@ -16,6 +16,7 @@ use wattline_core::plan::{JobChange, NodeChange, Plan};
 use wattline_core::policy::{Changes, ClusterView, Policy};
 use wattline_core::power::NodePower;
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::{JobState, Phase, State, Target};
 use wattline_core::units::Watts;
 use wattline_policies::policy;
@@ -93,7 +94,7 @@ pub(crate) struct Drive<'a> {
     scenario: &'a Scenario,
     spec: String,
     watch: Watch,
-    pub(crate) engine: Engine<'static>,
+    pub(crate) engine: Scheduler<'static>,
     backend: Backend,
     budget: Option<Calendar<Watts>>,
     now: Timestamp,
@@ -139,7 +140,7 @@ impl<'a> Drive<'a> {
             // Within the debounce time there is no second plan.
             config.debounce = wattline_core::units::Seconds::ZERO;
         }
-        let engine = Engine::new(
+        let engine = Scheduler::new(
             config,
             State::new(Arc::clone(&scenario.cluster), Timestamp::ZERO),
             chosen,

@@ -402,6 +402,7 @@ fn config() -> impl Strategy<Value = EngineConfig> {
             retries,
             retry_after: Seconds::new(5.0),
             hold_off: Seconds::new(hold_off),
+            controls: true,
         },
     )
 }

@@ -1,6 +1,5 @@
 //! `wattline release`: every job, node and limit back to SLURM as it was.
 
-use super::serve::POLICY;
 use crate::failure::{Failure, Result};
 use crate::{output, site};
 use anyhow::anyhow;
@@ -61,10 +60,8 @@ const NEXT: &str = "take the gate out of slurm.conf (JobSubmitPlugins) and run `
 pub(crate) fn run(args: &Args) -> Result<()> {
     let live = site::read(&args.site)?;
     let store = open(&args.journal)?;
-    let policy = store.about(POLICY).map_err(Failure::input)?;
-    let policy = policy.unwrap_or_else(|| "wattline".into());
-    let begin = live.begin(&policy, &live.known_at(&store)?)?;
-    let told = Controller::open(begin, store, live.slurm());
+    let initial = live.initial(&live.known_at(&store)?);
+    let told = Controller::open(initial, store, live.slurm(), site::planner(site::WATCH)?);
     let mut told = told.map_err(|error| Failure::Failed(error.into()))?;
     // A second look at the same cluster: the first belongs to what is known.
     let mut slurm = live.slurm();

@@ -15,9 +15,10 @@ use wattline_controller::daemon::{
     BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads,
 };
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
+use wattline_controller::plan_time::PLAN_LIMIT;
 use wattline_controller::slurm::Mode;
 use wattline_controller::store::{Keep, Store};
-use wattline_controller::{Backend, Beginning, Controller, ControllerError, Desk, Emulated};
+use wattline_controller::{Backend, Controller, ControllerError, Desk, Emulated, InitialState};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::job::Job;
@@ -40,8 +41,8 @@ pub(crate) struct Args {
     /// "30 d" [default: keep all]
     #[arg(long, value_name = "TIME")]
     keep_journal: Option<Seconds>,
-    /// What a plan may take. Where plans take longer, they search less from then on; what they
-    /// must do at least they do [default: "1 s"]
+    /// Time limit per plan. A plan that takes longer is dropped, and the next ones search less; one
+    /// that does only what it must is always taken [default: "1 s"]
     #[arg(long, value_name = "TIME", value_parser = plan_limit)]
     plan_limit: Option<Duration>,
     /// Seconds of the emulated cluster in a second
@@ -164,11 +165,12 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
     let begun = store.begun_with(POLICY, wanted).map_err(Failure::input)?;
     let known = live.known_in(&mut store)?;
     let is_new = store.is_empty();
-    let controller = Controller::open(live.begin(&begun, &known)?, store, slurm);
-    let mut controller =
+    let planner = site::planner(wanted)?;
+    let controller = Controller::open(live.initial(&known), store, slurm, planner);
+    let controller =
         controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)?;
     let now = now.max(controller.now());
-    go_on_with(&mut controller, now, &begun, wanted)?;
+    say_who_decides(controller.last_policy().unwrap_or(&begun), wanted);
     // What holds at first is written down too, for whoever looks back.
     let failed = |error: ControllerError| Failure::Failed(error.into());
     if is_new {
@@ -190,26 +192,19 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
 }
 
 /// Another policy may be wanted than the one that decided so far.
-fn go_on_with<B: Backend>(
-    controller: &mut Controller<B>,
-    now: Timestamp,
-    begun: &str,
-    wanted: &str,
-) -> Result<()> {
-    let before = controller.decides(begun).to_owned();
-    let changed = controller.decide_by(now, begun, wanted);
-    if !changed.map_err(|error| Failure::Failed(error.into()))? {
-        return Ok(());
+fn say_who_decides(before: &str, wanted: &str) {
+    // Load was shed last: by nobody's policy.
+    if before == wanted || before == "shed" {
+        return;
     }
-    output::note(&match (before.as_str(), wanted) {
-        (site::WATCH, wanted) => format!("was only watched so far: from now on {wanted} decides"),
+    output::note(&match (before, wanted) {
+        (site::WATCH, wanted) => format!("only observed so far: from now on {wanted} decides"),
         (before, site::WATCH) => format!(
-            "{before} decided so far: from now on it is only watched. What it holds stays held; \
-             `wattline release --all` gives it back"
+            "{before} decided so far: from now on the cluster is only observed. What is held stays \
+             held; `wattline release --all` gives it back"
         ),
         (before, wanted) => format!("{before} decided so far: from now on {wanted} does"),
     });
-    Ok(())
 }
 
 /// What is driven.
@@ -243,9 +238,8 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let policy = policy_again(&args.policy)?;
     let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
     drive.keep(Keep { younger_than: args.keep_journal });
-    if let Some(limit) = args.plan_limit {
-        drive.limit_plans(limit);
-    }
+    let limit = args.plan_limit.unwrap_or(PLAN_LIMIT);
+    drive.plan_beside(limit).map_err(|error| Failure::Failed(error.into()))?;
     if mode == Some(Mode::Advise) {
         drive.advise();
     }
@@ -410,16 +404,15 @@ fn open(args: &Args, instance: &Instance) -> Result<Controller<Emulated>> {
     let jobs = identity(instance);
     let mut store = Store::open(&args.journal, &[(INSTANCE, &jobs)]).map_err(Failure::input)?;
     let begun = store.begun_with(POLICY, &args.policy).map_err(Failure::input)?;
-    let (engine, world) = begin(instance, &begun, false).map_err(Failure::input)?;
+    let (engine, world) = begin(instance, &args.policy, false).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);
     let workloads = instance.physics.names().map(Into::into).collect();
-    let policies = site::policies();
-    let begin = Beginning { engine, workloads, at: instance.start, policies };
-    let controller = Controller::reenact(begin, store, cluster);
-    let mut controller =
+    let initial = InitialState { engine: engine.into_engine(), workloads, at: instance.start };
+    let planner = site::planner(&args.policy)?;
+    let controller = Controller::open_emulated(initial, store, cluster, planner);
+    let controller =
         controller.with_context(|| args.journal.display().to_string()).map_err(Failure::Failed)?;
-    let now = controller.now();
-    go_on_with(&mut controller, now, &begun, &args.policy)?;
+    say_who_decides(controller.last_policy().unwrap_or(&begun), &args.policy);
     Ok(controller)
 }
 

@@ -9,13 +9,14 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
 use wattline_core::effort::Effort;
-use wattline_core::engine::{Engine, EngineConfig, Event};
+use wattline_core::engine::{EngineConfig, Event};
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share};
 use wattline_core::plan::{Decision, Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView};
 use wattline_core::prices::Prices;
+use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
 use wattline_core::units::{EnergyPrice, EurosPerSecond, Seconds, Watts};
 
@@ -274,7 +275,7 @@ fn a_job_that_is_left_alone_takes_the_whole_node() {
         };
         let at = Timestamp::from_seconds;
         let energy = Calendar::constant(EnergyPrice::new(site.price));
-        let mut engine = Engine::new(
+        let mut engine = Scheduler::new(
             EngineConfig::default(),
             State::new(cluster(&site), Timestamp::ZERO),
             wattline(WattlineOptions::default()),

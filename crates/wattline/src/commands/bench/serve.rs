@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use wattline_controller::daemon::{Daemon, Drive, Emulation, Pace};
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, claim};
+use wattline_controller::plan_time::PLAN_LIMIT;
 use wattline_controller::store::Store;
-use wattline_controller::{Beginning, Controller, Emulated};
+use wattline_controller::{Controller, Emulated, InitialState};
 use wattline_core::Timestamp;
 use wattline_sim::begin::begin;
 use wattline_sim::instance::Instance;
@@ -94,14 +95,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open(&files.journal, &[]).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);
     let workloads = instance.physics.names().map(Into::into).collect();
-    let beginning =
-        Beginning { engine, workloads, at: instance.start, policies: crate::site::policies() };
-    let mut controller = Controller::reenact(beginning, store, cluster)
+    let initial = InitialState { engine: engine.into_engine(), workloads, at: instance.start };
+    let planner = crate::site::planner(&args.policy)?;
+    let mut controller = Controller::open_emulated(initial, store, cluster, planner)
         .map_err(|error| Failure::Failed(error.into()))?;
     let (filled, first) = fill(&mut controller, &instance, args.queued)?;
     let policy = policy_again(&args.policy)?;
     let pace = Pace::new(controller.now(), args.speed);
     let mut drive = Drive::new(controller, pace, (&args.policy, policy), true);
+    drive.plan_beside(PLAN_LIMIT).map_err(|error| Failure::Failed(error.into()))?;
     let daemon = drive.daemon();
     let (cluster, physics) = (Arc::clone(&instance.cluster), Arc::clone(&instance.physics));
     let workloads = Box::new(Emulation { cluster, physics });

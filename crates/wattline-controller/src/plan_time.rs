@@ -1,57 +1,58 @@
-//! How much plans may search so that they are there in time.
+//! How much plans may search so that they are ready in time.
 
 use std::time::Duration;
 use wattline_core::effort::Effort;
 
-/// A plan may take this long, unless somebody says otherwise.
+/// Default of `serve --plan-limit`. Jobs that run for minutes gain nothing from plans that are ready
+/// sooner, and a plan that is a second old mostly still holds.
 pub const PLAN_LIMIT: Duration = Duration::from_secs(1);
-/// Who was too slow is to need this part of the limit the next time,
-const AIM: f64 = 0.7;
-/// and is not slowed to less than this part of what it did at once.
-const MOST_AT_ONCE: f64 = 1.0 / 16.0;
-/// After so many plans in a row that took less than this part of the limit, they may do more again.
-const CALM: u32 = 20;
+/// After a plan that was too slow, the next one should take this part of the limit: plans of the
+/// same size differ by a third.
+const TARGET: f64 = 0.7;
+/// One slow plan lowers the effort by no more than this factor: it may have been an exception.
+const LARGEST_CUT: f64 = 1.0 / 16.0;
+/// After this many plans in a row within a quarter of the limit the effort grows by half. Less than
+/// a quarter, because growing by half must not lead above the limit.
+const QUICK_PLANS: u32 = 20;
 const QUICK: f64 = 0.25;
-const MORE: f64 = 1.5;
+const GROWTH: f64 = 1.5;
 
-/// Keeps plans below a limit by the work that they may do. Whoever has a clock tells how long they
-/// took; what follows is told to the engine and written down, so that the same plans are made when
-/// the journal is read again.
+/// Keeps plans below a time limit by the share of their usual work that they do.
 #[derive(Clone, Copy, Debug)]
-pub struct Haste {
+pub struct PlanTimeGovernor {
     limit: Duration,
     /// Plans in a row that were quick.
     quick: u32,
 }
 
-impl Default for Haste {
+impl Default for PlanTimeGovernor {
     fn default() -> Self {
         Self::new(PLAN_LIMIT)
     }
 }
 
-impl Haste {
-    /// Plans shall take this long at the most.
+impl PlanTimeGovernor {
+    /// A governor with this limit.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { limit, quick: 0 }
     }
 
-    /// What plans shall take at the most.
+    /// The limit.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// A plan took so long with that effort. Says with how much to go on, if that changes.
+    /// Records how long a plan took with an effort. Returns the effort for the next, if it changes.
     pub fn planned(&mut self, took: Duration, effort: Effort) -> Option<Effort> {
         let part = took.as_secs_f64() / self.limit.as_secs_f64().max(1e-9);
         self.quick = if part < QUICK { self.quick + 1 } else { 0 };
         let factor = if part > 1.0 {
-            (AIM / part).max(MOST_AT_ONCE)
-        } else if self.quick >= CALM {
+            (TARGET / part).max(LARGEST_CUT)
+        } else if self.quick >= QUICK_PLANS {
             self.quick = 0;
-            MORE
+            GROWTH
         } else {
             return None;
         };
@@ -67,11 +68,11 @@ mod tests {
     /// How long plans take on a machine where all of the work takes so many seconds, and a
     /// hundredth of one is needed for the rest: the effort in the end, and how many were too slow.
     fn settled(seconds: f64, limit: Duration) -> (Effort, u32) {
-        let (mut haste, mut effort, mut slow) = (Haste::new(limit), Effort::FULL, 0);
+        let (mut governor, mut effort, mut slow) = (PlanTimeGovernor::new(limit), Effort::FULL, 0);
         for _ in 0..1000 {
             let took = Duration::from_secs_f64(0.01 + seconds * effort.get());
             slow += u32::from(took > limit);
-            effort = haste.planned(took, effort).unwrap_or(effort);
+            effort = governor.planned(took, effort).unwrap_or(effort);
         }
         (effort, slow)
     }
@@ -90,15 +91,15 @@ mod tests {
 
     #[test]
     fn who_was_slow_for_a_while_gets_back_to_all_of_the_work() {
-        let (mut haste, second) = (Haste::default(), Duration::from_secs(1));
-        let mut effort = haste.planned(4 * second, Effort::FULL).unwrap_or_default();
+        let (mut governor, second) = (PlanTimeGovernor::default(), Duration::from_secs(1));
+        let mut effort = governor.planned(4 * second, Effort::FULL).unwrap_or_default();
         assert!(effort.get() < 0.2);
         let mut plans = 0;
         while effort != Effort::FULL {
-            effort = haste.planned(second / 10, effort).unwrap_or(effort);
+            effort = governor.planned(second / 10, effort).unwrap_or(effort);
             plans += 1;
         }
-        assert!((CALM..20 * CALM).contains(&plans), "{plans}");
-        assert_eq!(haste.planned(second / 10, Effort::FULL), None);
+        assert!((QUICK_PLANS..20 * QUICK_PLANS).contains(&plans), "{plans}");
+        assert_eq!(governor.planned(second / 10, Effort::FULL), None);
     }
 }
