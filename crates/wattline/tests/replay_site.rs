@@ -56,7 +56,7 @@ impl Journal {
 
     fn write(&mut self, at: f64, events: Vec<Event>, notes: Vec<Note>) {
         let at = Timestamp::from_seconds(START + at);
-        let entry = Entry { at, events, next_report: 1, acts: true, notes };
+        let entry = Entry { at, events, next_report: 1, acts: true, notes, decisions: Vec::new() };
         self.store.as_mut().unwrap().append(&entry).unwrap();
     }
 
