@@ -6,8 +6,8 @@ mod common;
 use common::{begin, instance, planner};
 use std::path::Path;
 use std::sync::Arc;
-use wattline_controller::store::{Entry, Keep, Store, StoreError};
-use wattline_controller::{Controller, ControllerError, Emulated};
+use wattline_controller::store::{Keep, Store};
+use wattline_controller::{Backend, Controller, ControllerError, Emulated};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 
