@@ -1,11 +1,12 @@
 //! What actions act on.
 
-use crate::directory::{Directory, Note, Submission};
+use crate::directory::{Directory, Drawn, Note, Submission};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::{Engine, Event};
+use wattline_core::ids::JobId;
 
 /// Something that happened on the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +71,12 @@ pub trait Backend {
 
     /// When to ask again at the latest, if that is known.
     fn next_event(&self) -> Option<Timestamp>;
+
+    /// A job has ended, and is asked about no more. Says what its GPUs have drawn, where the
+    /// cluster itself knows.
+    fn job_ended(&mut self, _now: Timestamp, _job: JobId) -> Option<Drawn> {
+        None
+    }
 
     /// What a cluster that dies with its controller must be told to be the same again; empty if it
     /// lives on.

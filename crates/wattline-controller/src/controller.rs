@@ -14,6 +14,7 @@ use crate::backend::{Backend, BackendError, Known, News, Report};
 use crate::desk::{Desk, Ledger};
 use crate::directory::Directory;
 use crate::emulated::Emulated;
+use crate::job_history::EndedJob;
 use crate::planner::{Answer, Planner};
 use crate::store::{Decision, Entry, Keep, Saved, Store, StoreError};
 use replica::Replica;
@@ -29,6 +30,9 @@ use wattline_core::units::Seconds;
 
 /// An action that is not confirmed after this long is sent again.
 const AGAIN: Seconds = Seconds::new(10.0);
+
+/// While a journal is read, so many ended jobs are filed in one transaction.
+const FILED_TOGETHER: usize = 1000;
 
 /// Who decides, in the journal, when load is shed.
 pub(crate) const SHED: &str = "shed";
@@ -73,6 +77,8 @@ pub struct Controller<B> {
     backend: B,
     planner: Box<dyn Planner>,
     opened: Opened,
+    /// Jobs that have ended since that was asked.
+    ended: Vec<EndedJob>,
     /// How long plans took since the last time that was asked.
     plan_times: Vec<Duration>,
     /// Nothing is decided from now on: what was planned and is not so yet is no longer wanted, which
@@ -96,12 +102,17 @@ impl<B: Backend> Controller<B> {
         let opened = image::load_snapshot(&desk, &mut replica, |_, _| Ok(()))?;
         // This controller has sent nothing yet.
         replica.sent.values_mut().for_each(|sent| sent.at = None);
-        read(&desk, opened.after, |entry| {
+        let mut backend = backend;
+        read(&desk, opened.after, |store, entry| {
             replica.replay(entry);
             replica.learned.clear();
-            Ok(())
+            file_ended(store, &mut replica, &mut backend, FILED_TOGETHER).map(drop)
         })?;
-        Ok(Self::over(replica, desk, backend, planner, opened))
+        let mut controller = Self::over(replica, desk, backend, planner, opened);
+        controller.file_ended()?;
+        // They ended in an earlier life.
+        controller.ended.clear();
+        Ok(controller)
     }
 
     fn over(
@@ -113,8 +124,16 @@ impl<B: Backend> Controller<B> {
     ) -> Self {
         let plan_times = Vec::new();
         let leave_as_is = !planner.decides();
-        let mut controller =
-            Self { replica, desk, backend, planner, opened, plan_times, leave_as_is };
+        let mut controller = Self {
+            replica,
+            desk,
+            backend,
+            planner,
+            opened,
+            ended: Vec::new(),
+            plan_times,
+            leave_as_is,
+        };
         controller.replica.engine.set_controls(controller.planner.decides());
         if controller.desk.journal(Store::len) > 0 {
             controller.replica.engine.plan_again(controller.replica.now);
@@ -183,6 +202,8 @@ impl<B: Backend> Controller<B> {
             for entry in ledger.take_unread() {
                 self.replica.take_in(entry);
             }
+            let filed = file_ended(&ledger.store, &mut self.replica, &mut self.backend, 1)?;
+            self.ended.extend(filed);
             (ledger.store.len(), ledger.counts.clone())
         };
         // Requests are taken while this is put together.
@@ -272,8 +293,22 @@ impl<B: Backend> Controller<B> {
         let planned = self.plan(now);
         // What is written down is done, whatever became of the plan.
         let acted = act(&mut self.backend, &mut self.replica, now);
+        let filed = self.file_ended();
         planned?;
+        filed?;
         Ok(answer.and(acted)?)
+    }
+
+    fn file_ended(&mut self) -> Result<(), ControllerError> {
+        let ledger = self.desk.ledger();
+        let filed = file_ended(&ledger.store, &mut self.replica, &mut self.backend, 1)?;
+        self.ended.extend(filed);
+        Ok(())
+    }
+
+    /// Jobs that have ended and were filed since this was asked the last time.
+    pub fn take_ended(&mut self) -> Vec<EndedJob> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Sheds load if the budget has fallen, takes answers of the planner and asks for the next
@@ -464,14 +499,41 @@ fn act(
 fn read(
     desk: &Desk,
     after: u64,
-    mut take: impl FnMut(Entry) -> Result<(), ControllerError>,
+    mut take: impl FnMut(&Store, Entry) -> Result<(), ControllerError>,
 ) -> Result<(), ControllerError> {
     let mut ledger = desk.ledger();
     let Ledger { store, counts, .. } = &mut *ledger;
+    let store = &*store;
     store.read_after(after, |entry| {
         counts.follow(&entry);
-        take(entry)
+        take(store, entry)
     })
+}
+
+/// Files the jobs that have ended, if they are so many or more, and returns them. What cannot be
+/// written is kept.
+fn file_ended(
+    store: &Store,
+    replica: &mut Replica,
+    backend: &mut impl Backend,
+    least: usize,
+) -> Result<Vec<EndedJob>, ControllerError> {
+    let (ended, later) = (&mut replica.ended, &mut replica.drawn_later);
+    if ended.len().max(later.len()) < least {
+        return Ok(Vec::new());
+    }
+    for job in ended.iter_mut() {
+        let drawn = backend.job_ended(replica.now, job.id);
+        job.drawn = job.drawn.or(drawn.map(|drawn| (drawn.energy, drawn.bill)));
+    }
+    if !ended.is_empty() {
+        store.file_ended(ended)?;
+    }
+    if !later.is_empty() {
+        store.correct_drawn(later)?;
+        later.clear();
+    }
+    Ok(std::mem::take(ended))
 }
 
 impl Controller<Emulated> {
@@ -492,7 +554,7 @@ impl Controller<Emulated> {
         let opened =
             image::load_snapshot(&desk, &mut replica, |image, job| backend.restore(image, job))?;
         let mut number = opened.after;
-        read(&desk, opened.after, |entry| {
+        read(&desk, opened.after, |store, entry| {
             number += 1;
             let (at, acts) = (entry.at, entry.acts);
             let again = backend.reports(at, replica.next_report, replica.known())?;
@@ -508,8 +570,12 @@ impl Controller<Emulated> {
             if acts {
                 act(&mut backend, &mut replica, at)?;
             }
-            Ok(())
+            file_ended(store, &mut replica, &mut backend, FILED_TOGETHER).map(drop)
         })?;
-        Ok(Self::over(replica, desk, backend, planner, opened))
+        let mut controller = Self::over(replica, desk, backend, planner, opened);
+        controller.file_ended()?;
+        // They ended in an earlier life.
+        controller.ended.clear();
+        Ok(controller)
     }
 }

@@ -8,15 +8,15 @@ use crate::controller::ControllerError;
 use crate::directory::{Note, Origin, Submission};
 use crate::store::{Decision, Entry, Store};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::engine::{Event, EventError};
-use wattline_core::ids::{JobId, UserId, WorkloadId};
+use wattline_core::ids::{JobId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::prices::Prices;
-use wattline_core::units::{EurosPerSecond, Watts};
+use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// The desk. Copies are the same desk.
 #[derive(Clone)]
@@ -37,12 +37,20 @@ pub(crate) struct Counts {
     /// Never goes back, whatever the clock does.
     now: Timestamp,
     next_report: u64,
-    owners: Vec<UserId>,
+    next_job: JobId,
     workloads: BTreeMap<Box<str>, WorkloadId>,
     workload_count: u32,
     /// Jobs by the keys they were asked for under, with what tells one request from another.
     requests: BTreeMap<Box<str>, (JobId, u64)>,
+    /// The same keys, in the order in which they came, with when they did.
+    keys: VecDeque<(Timestamp, Box<str>)>,
 }
+
+/// How long a request is known by its key. Clients that retry do so within minutes; a day covers
+/// one that was switched off over night.
+const KEY_LIFETIME: Seconds = Seconds::new(86_400.0);
+/// No more keys than this are known: ten megabytes of them.
+const MOST_KEYS: usize = 65_536;
 
 /// What became of a request that may come twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +68,11 @@ impl Desk {
         let mut counts = Counts {
             now: begin,
             next_report: 1,
-            owners: Vec::new(),
+            next_job: JobId(0),
             workloads: BTreeMap::new(),
             workload_count: 0,
             requests: BTreeMap::new(),
+            keys: VecDeque::new(),
         };
         for name in workloads {
             counts.count(&Note::Workload(name.clone()));
@@ -174,12 +183,6 @@ impl Desk {
         self.ledger().tell(now, vec![Event::PricesSet(prices)], Vec::new())
     }
 
-    /// Whose a job is, also if the engine has not heard of it yet.
-    #[must_use]
-    pub fn owner(&self, id: JobId) -> Option<UserId> {
-        self.ledger().counts.owners.get(id.index()).copied()
-    }
-
     /// Looks at the journal; nobody can write into it meanwhile.
     pub fn journal<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.ledger().store)
@@ -187,7 +190,7 @@ impl Desk {
 
     fn about(&self, now: Timestamp, id: JobId, event: Event) -> Result<(), ControllerError> {
         let mut ledger = self.ledger();
-        if id.index() >= ledger.counts.owners.len() {
+        if id >= ledger.counts.next_job {
             return Err(EventError::UnknownJob(id).into());
         }
         ledger.tell(now, vec![event], Vec::new())
@@ -205,7 +208,7 @@ impl Ledger {
     ) -> JobId {
         let Submission { mut job, workload, origin, hold } = submission;
         let counts = &self.counts;
-        let id = JobId(counts.owners.len() as u32 + before);
+        let id = JobId(counts.next_job.0 + before);
         if let Some(name) = workload {
             let noted = |note: &&Note| matches!(note, Note::Workload(_));
             let same = |note: &Note| *note == Note::Workload(name.clone());
@@ -281,12 +284,18 @@ impl Counts {
         self.now = self.now.max(entry.at);
         self.next_report = entry.next_report;
         for event in &entry.events {
-            if let Event::Submitted(job) = event {
-                self.owners.push(job.user);
+            if let Event::Submitted(_) = event {
+                self.next_job = JobId(self.next_job.0 + 1);
             }
         }
         for note in &entry.notes {
             self.count(note);
+        }
+        let is_old = |(at, _): &(Timestamp, Box<str>)| self.now.since(*at) > KEY_LIFETIME;
+        while self.keys.len() > MOST_KEYS || self.keys.front().is_some_and(is_old) {
+            if let Some((_, key)) = self.keys.pop_front() {
+                self.requests.remove(&key);
+            }
         }
     }
 
@@ -298,6 +307,7 @@ impl Counts {
         }
         if let Note::Request { job, key, fingerprint } = note {
             self.requests.insert(key.clone(), (*job, *fingerprint));
+            self.keys.push_back((self.now, key.clone()));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What the engine has no word for: names, and what jobs are to SLURM.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use wattline_core::ids::{JobId, WorkloadId};
+use wattline_core::ids::{JobId, UserId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
@@ -211,7 +211,11 @@ pub struct Submission {
     pub hold: bool,
 }
 
-/// All notes so far.
+/// How many ended jobs of SLURM are remembered: more than SLURM shows, which is at most its
+/// `MaxJobCount` (10,000 unless the site says otherwise).
+const ENDED_IN_SLURM: usize = 16_384;
+
+/// Names, and what jobs that are not over are to SLURM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Directory {
     workloads: Vec<Box<str>>,
@@ -221,6 +225,10 @@ pub struct Directory {
     ended: BTreeMap<JobId, Arc<str>>,
     #[serde(default)]
     drawn: BTreeMap<JobId, Drawn>,
+    /// Jobs of SLURM that have ended, in that order: SLURM shows them for a while.
+    lately: VecDeque<JobId>,
+    /// Those of them that were cancelled, and may still have to be cancelled there.
+    cancelled: BTreeSet<JobId>,
     #[serde(skip)]
     by_name: BTreeMap<Box<str>, WorkloadId>,
     #[serde(skip)]
@@ -282,6 +290,41 @@ impl Directory {
         }
     }
 
+    /// A job has ended. Of a job that is not SLURM's nothing is kept.
+    pub(crate) fn job_ended(&mut self, job: JobId, cancelled: bool) {
+        if self.slurm(job).is_none() {
+            self.forget(job);
+            return;
+        }
+        self.lately.push_back(job);
+        if cancelled {
+            self.cancelled.insert(job);
+        }
+        if self.lately.len() > ENDED_IN_SLURM
+            && let Some(oldest) = self.lately.pop_front()
+        {
+            self.forget(oldest);
+        }
+    }
+
+    fn forget(&mut self, job: JobId) {
+        let origin = self.origins.remove(&job);
+        if let Some(slurm) = origin.as_ref().and_then(|origin| origin.slurm.as_ref())
+            && self.by_number.get(&slurm.key.id) == Some(&job)
+        {
+            self.by_number.remove(&slurm.key.id);
+        }
+        self.ended.remove(&job);
+        self.drawn.remove(&job);
+        self.cancelled.remove(&job);
+    }
+
+    /// Whether it is a job of SLURM that ended lately because it was cancelled.
+    #[must_use]
+    pub fn was_cancelled(&self, job: JobId) -> bool {
+        self.cancelled.contains(&job)
+    }
+
     /// What a workload is called.
     #[must_use]
     pub fn workload(&self, id: WorkloadId) -> Option<&str> {
@@ -303,6 +346,13 @@ impl Directory {
     #[must_use]
     pub fn origin(&self, job: JobId) -> Option<&Origin> {
         self.origins.get(&job).map(|origin| &**origin)
+    }
+
+    /// Whose a job is, by name; by number, if nobody knows the name.
+    #[must_use]
+    pub fn user_of(&self, job: JobId, user: UserId) -> String {
+        let named = self.origin(job).map(|origin| &*origin.user).filter(|name| !name.is_empty());
+        named.map_or_else(|| format!("user-{}", user.0), str::to_owned)
     }
 
     /// What a job is to SLURM.

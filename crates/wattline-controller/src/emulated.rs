@@ -1,23 +1,21 @@
 //! The simulator's world as a cluster that outlives its controllers.
 
 use crate::backend::{Backend, BackendError, Known, News, Report};
+use crate::directory::Drawn;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::ids::{ActionId, JobId};
 use wattline_core::image::ImageError;
 use wattline_core::job::Job;
-use wattline_core::state::State;
 use wattline_world::world::{World, WorldImage};
 
 /// An emulated cluster.
 pub struct Emulated {
     world: World,
-    jobs: u32,
-    /// Actions that were carried out, or begun.
-    heard: BTreeSet<ActionId>,
+    heard: Heard,
     /// Reports that no controller has written down yet.
     reports: VecDeque<Report>,
     /// The number of the next one.
@@ -30,30 +28,39 @@ pub struct Emulated {
 #[serde(deny_unknown_fields)]
 struct Image {
     world: WorldImage,
-    /// Actions, as ranges: after a while nearly all were heard.
-    heard: Vec<(u64, u64)>,
+    heard: Heard,
     reports: VecDeque<Report>,
     next: u64,
     now: Timestamp,
 }
 
-/// Numbers as ranges, in rising order.
-fn ranges(numbers: &BTreeSet<ActionId>) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for ActionId(number) in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => ranges.push((*number, *number)),
+/// Actions that were carried out, or begun, as ranges from first to last: nearly all are, sooner
+/// or later.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Heard(BTreeMap<u64, u64>);
+
+impl Heard {
+    /// Whether the action is new; it is heard from now on.
+    fn insert(&mut self, ActionId(id): ActionId) -> bool {
+        let before = self.0.range(..=id).next_back().map(|(first, last)| (*first, *last));
+        let mut first = id;
+        match before {
+            Some((_, last)) if id <= last => return false,
+            Some((start, last)) if last + 1 == id => first = start,
+            _ => {}
         }
+        let last = self.0.remove(&(id + 1)).unwrap_or(id);
+        self.0.insert(first, last);
+        true
     }
-    ranges
 }
 
 impl Emulated {
     /// A cluster that nobody has used yet.
     #[must_use]
     pub fn new(world: World, now: Timestamp) -> Self {
-        Self { world, jobs: 0, heard: BTreeSet::new(), reports: VecDeque::new(), next: 1, now }
+        Self { world, heard: Heard::default(), reports: VecDeque::new(), next: 1, now }
     }
 
     /// What it does and draws.
@@ -75,34 +82,24 @@ impl Emulated {
         let image: Image = rmp_serde::from_slice(image)
             .map_err(|error| ImageError::Unreadable(format!("the cluster: {error}")))?;
         let Image { world, heard, reports, next, now } = image;
-        let jobs = world.job_count() as u32;
         self.world.restore(world, job)?;
-        let heard = heard.into_iter().flat_map(|(first, last)| (first..=last).map(ActionId));
-        self.jobs = jobs;
-        self.heard = heard.collect();
+        self.heard = heard;
         self.reports = reports;
         self.next = next;
         self.now = now;
         Ok(())
     }
 
-    /// Whether it has heard of a job.
-    pub(crate) fn knows(&self, job: JobId) -> bool {
-        job.0 < self.jobs
+    /// What a job has drawn so far, if it ever ran.
+    pub(crate) fn job_drawn(&self, job: JobId, now: Timestamp) -> Option<Drawn> {
+        let (energy, bill) = self.world.knows(job).then(|| self.world.job_account(job, now))?;
+        Some(Drawn { energy, bill: bill.total() })
     }
 
     /// Ends its metering.
     pub fn close(&mut self, now: Timestamp) {
         self.happen(now);
         self.world.close(self.now);
-    }
-
-    /// The world counts jobs as the engine does: it hears of all of them up to this one.
-    fn admit(&mut self, job: JobId, state: &State) {
-        while self.jobs <= job.0 {
-            self.world.submit(Arc::clone(&state.job(JobId(self.jobs)).job));
-            self.jobs += 1;
-        }
     }
 
     /// Time goes on, never back.
@@ -123,10 +120,13 @@ impl Backend for Emulated {
         known: Known<'_>,
     ) -> Result<(), BackendError> {
         self.happen(now);
-        if let ActionKind::Start { job, .. } = &action.kind {
-            self.admit(*job, known.engine.state());
-        }
         if self.heard.insert(action.id) {
+            // It hears of a job when it is to start.
+            if let ActionKind::Start { job, .. } = &action.kind
+                && let Some(state) = known.engine.state().find_job(*job)
+            {
+                self.world.submit_as(*job, &state.job);
+            }
             self.world.apply(self.now, action);
             self.happen(now);
         }
@@ -151,17 +151,41 @@ impl Backend for Emulated {
         unheard.or_else(|| self.world.next_event())
     }
 
+    fn job_ended(&mut self, now: Timestamp, job: JobId) -> Option<Drawn> {
+        let drawn = self.job_drawn(job, now);
+        self.world.forget(job);
+        drawn
+    }
+
     fn image(&self) -> Vec<u8> {
-        // Named one by one, so that none is forgotten; the world knows how many jobs it has.
-        let Self { world, jobs: _, heard, reports, next, now } = self;
+        // Named one by one, so that none is forgotten.
+        let Self { world, heard, reports, next, now } = self;
         let image = Image {
             world: world.image(),
-            heard: ranges(heard),
+            heard: heard.clone(),
             reports: reports.clone(),
             next: *next,
             now: *now,
         };
         rmp_serde::to_vec_named(&image)
             .unwrap_or_else(|_| unreachable!("numbers and lists can be written to memory"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_action_is_new_once_whatever_the_order() {
+        let (mut heard, mut seen) = (Heard::default(), BTreeSet::new());
+        for step in 0..20_000_u64 {
+            // A full period over 0..4096, and then everything again.
+            let id = step.wrapping_mul(2_654_435_761) % 4096;
+            assert_eq!(heard.insert(ActionId(id)), seen.insert(id), "{id}");
+        }
+        let whole: Vec<(u64, u64)> = heard.0.into_iter().collect();
+        assert_eq!(whole, [(0, 4095)], "what is heard without a gap is one range");
     }
 }

@@ -18,6 +18,7 @@ mod emulated;
 mod foresight;
 pub mod history;
 pub mod http;
+pub mod job_history;
 pub mod log;
 pub mod plan_time;
 mod planner;

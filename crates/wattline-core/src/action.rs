@@ -42,6 +42,19 @@ pub enum ActionKind {
     },
 }
 
+impl ActionKind {
+    /// The job that it is about.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Start { job, .. } | Self::Stop { job, .. } | Self::Limit { job, .. } => {
+                Some(*job)
+            }
+            Self::Wake { .. } | Self::Sleep { .. } => None,
+        }
+    }
+}
+
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {

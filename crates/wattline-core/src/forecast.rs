@@ -22,7 +22,7 @@
 use crate::action::{Action, ActionKind};
 use crate::engine::{Engine, Event, InFlight};
 use crate::ids::{ActionId, JobId, NodeId};
-use crate::job::Work;
+use crate::job::{Job, Work};
 use crate::policy::Policy;
 use crate::power::{self, Part};
 use crate::prices::Bill;
@@ -31,6 +31,7 @@ use crate::state::Phase;
 use crate::time::Timestamp;
 use crate::units::{Euros, Joules, Seconds, Watts};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How far to look.
 #[derive(Clone, Copy)]
@@ -161,6 +162,8 @@ struct Roll<'p> {
     /// When the jobs that run will be done, as believed now.
     ends: BTreeMap<JobId, Timestamp>,
     ended: BTreeMap<JobId, Timestamp>,
+    /// As they were at their end: they leave the engine after it.
+    last_seen: BTreeMap<JobId, (Arc<Job>, Option<Timestamp>)>,
     accounts: BTreeMap<JobId, Account>,
     /// The engine refused an event: a bug, or a state that makes no sense.
     stuck: bool,
@@ -190,6 +193,7 @@ impl<'p> Roll<'p> {
             foreseen: 0,
             ends: BTreeMap::new(),
             ended: BTreeMap::new(),
+            last_seen: BTreeMap::new(),
             accounts: jobs.iter().map(|(id, _)| (*id, account)).collect(),
             stuck: false,
             planned: (now, now),
@@ -324,7 +328,7 @@ impl<'p> Roll<'p> {
             match kind {
                 ActionKind::Start { job, .. } => self.start(job, id, self.now),
                 ActionKind::Stop { job, run } => {
-                    if self.engine.state().job(job).run == Some(run) {
+                    if self.engine.state().find_job(job).is_some_and(|job| job.run == Some(run)) {
                         self.save(job, run, self.now);
                     }
                 }
@@ -404,13 +408,16 @@ impl<'p> Roll<'p> {
         let nodes: Vec<NodeId> = self.nodes_of(id);
         self.tell(event);
         self.attribute(id);
+        if let Some(job) = self.engine.state().find_job(id).filter(|job| job.has_ended()) {
+            self.last_seen.insert(id, (Arc::clone(&job.job), job.first_start));
+        }
         for node in nodes {
             self.attribute_neighbours(node);
         }
     }
 
     fn nodes_of(&self, id: JobId) -> Vec<NodeId> {
-        let held = &self.engine.state().job(id).held;
+        let held = self.engine.state().find_job(id).and_then(|job| job.held.as_ref());
         held.iter().flat_map(|held| held.allocation.shares().map(|share| share.node)).collect()
     }
 
@@ -436,10 +443,9 @@ impl<'p> Roll<'p> {
 
     fn settle(&mut self, id: JobId) {
         let (state, prices) = (self.engine.state(), self.engine.prices());
-        let job = state.job(id);
-        let part = match &job.held {
+        let part = match state.find_job(id).and_then(|job| Some((job, job.held.as_ref()?))) {
             None => Part::default(),
-            Some(held) => {
+            Some((job, held)) => {
                 let prediction = self.engine.predictor().predict(&job.job, &held.configuration);
                 let per_gpu = prediction.map_or(Watts::ZERO, |p| p.power);
                 held.allocation.shares().fold(Part::default(), |sum, share| {
@@ -464,17 +470,20 @@ impl<'p> Roll<'p> {
         let jobs = ids
             .into_iter()
             .map(|id| {
-                let state = self.engine.state().job(id);
+                let (job, start) = self.last_seen.remove(&id).unwrap_or_else(|| {
+                    let state = self.engine.state().job(id);
+                    (Arc::clone(&state.job), state.first_start)
+                });
                 let account = &self.accounts[&id];
                 let end = self.ended.get(&id).copied();
+                let late = |end| job.weight * job.tardiness(end);
                 JobForecast {
                     job: id,
-                    start: state.first_start,
+                    start,
                     end,
                     energy: account.energy,
                     bill: account.bill,
-                    tardiness_cost: end
-                        .map_or(Euros::ZERO, |end| state.job.weight * state.job.tardiness(end)),
+                    tardiness_cost: end.map_or(Euros::ZERO, late),
                 }
             })
             .collect();

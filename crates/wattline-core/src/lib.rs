@@ -20,6 +20,7 @@ pub mod hostlist;
 pub mod ids;
 pub mod image;
 pub mod job;
+pub mod job_table;
 pub mod placement;
 pub mod plan;
 pub mod policy;

@@ -12,6 +12,7 @@ use crate::placing::{Choice, Draft, FreeGpus, raise_limits, start_at_any_limit};
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{JobId, MenuId, NodeId};
+use wattline_core::job_table::JobTable;
 use wattline_core::placement::{Allocation, Placement};
 use wattline_core::plan::{Plan, Reason};
 use wattline_core::policy::{Changes, ClusterView, Policy};
@@ -55,9 +56,9 @@ struct Tiresias {
     running: BTreeSet<(Rank, JobId)>,
     /// When a job that runs, or still holds GPUs, reaches its queue's boundary; at the earliest.
     crossings: BTreeSet<(Timestamp, JobId)>,
-    crosses_at: Vec<Option<Timestamp>>,
+    crosses_at: JobTable<Timestamp>,
     capped: BTreeSet<JobId>,
-    known: Vec<Option<Running>>,
+    known: JobTable<Running>,
     nodes: Vec<OnNode>,
     blocked: Vec<bool>,
 }
@@ -90,9 +91,9 @@ pub(crate) fn tiresias(options: TiresiasOptions) -> Box<dyn Policy> {
         free: FreeGpus::default(),
         running: BTreeSet::new(),
         crossings: BTreeSet::new(),
-        crosses_at: Vec::new(),
+        crosses_at: JobTable::default(),
         capped: BTreeSet::new(),
-        known: Vec::new(),
+        known: JobTable::default(),
         nodes: Vec::new(),
         blocked: Vec::new(),
     })
@@ -136,10 +137,11 @@ impl Tiresias {
     }
 
     fn set_crossing(&mut self, id: JobId, at: Option<Timestamp>) {
-        if self.crosses_at.len() <= id.index() {
-            self.crosses_at.resize(id.index() + 1, None);
-        }
-        if let Some(old) = std::mem::replace(&mut self.crosses_at[id.index()], at) {
+        let old = match at {
+            Some(at) => self.crosses_at.insert(id, at),
+            None => self.crosses_at.remove(id),
+        };
+        if let Some(old) = old {
             self.crossings.remove(&(old, id));
         }
         if let Some(at) = at {
@@ -153,9 +155,9 @@ impl Tiresias {
                 self.waiting = WaitingJobs::default();
                 self.running.clear();
                 self.crossings.clear();
-                self.crosses_at.clear();
+                self.crosses_at = JobTable::default();
                 self.capped.clear();
-                self.known.clear();
+                self.known = JobTable::default();
                 self.nodes = vec![OnNode::default(); view.state.cluster().nodes().len()];
                 self.free = FreeGpus::new(view.state);
                 for (id, _) in view.state.unfinished_jobs() {
@@ -210,14 +212,11 @@ impl Tiresias {
         if placement.configuration.power_limit < card.default_limit {
             self.capped.insert(id);
         }
-        if self.known.len() <= id.index() {
-            self.known.resize_with(id.index() + 1, || None);
-        }
-        self.known[id.index()] = Some(Running { rank, placement });
+        self.known.insert(id, Running { rank, placement });
     }
 
     fn forget_running(&mut self, id: JobId) -> Option<Running> {
-        let running = self.known.get_mut(id.index())?.take()?;
+        let running = self.known.remove(id)?;
         self.running.remove(&(running.rank, id));
         self.capped.remove(&id);
         for share in running.placement.allocation.shares() {
@@ -266,9 +265,9 @@ impl Tiresias {
 
     fn raise_limits(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
         let known = &self.known;
-        let planned = |id: JobId| known.get(id.index())?.as_ref().map(|r| &r.placement);
+        let planned = |id: JobId| known.get(id).map(|running| &running.placement);
         for (id, limit) in raise_limits(view, draft, &mut self.capped, planned) {
-            if let Some(Some(running)) = self.known.get_mut(id.index()) {
+            if let Some(running) = self.known.get_mut(id) {
                 running.placement.configuration.power_limit = limit;
             }
         }
@@ -391,7 +390,7 @@ impl Tiresias {
     ) -> Option<Allocation> {
         let gone: Vec<&Placement> = victims
             .iter()
-            .filter_map(|v| self.known[v.index()].as_ref().map(|r| &r.placement))
+            .filter_map(|victim| self.known.get(*victim).map(|running| &running.placement))
             .collect();
         for placement in &gone {
             self.free.give_back(&placement.allocation);
@@ -430,7 +429,7 @@ impl Tiresias {
                 .jobs
                 .iter()
                 .filter_map(|job| {
-                    let running = self.known[job.index()].as_ref()?;
+                    let running = self.known.get(*job)?;
                     let share = running.placement.allocation.shares().find(|s| s.node == id)?;
                     (queue_of(running.rank) > queue).then_some((running.rank, *job, share.count()))
                 })

@@ -12,10 +12,13 @@ use wattline_core::action::ActionKind;
 use wattline_core::engine::{Alert, Event, EventError};
 use wattline_core::forecast::{Horizon, JobForecast, forecast};
 use wattline_core::ids::JobId;
+use wattline_core::job::Job;
 use wattline_core::placement::Placement;
+use wattline_core::plan::Reason;
 use wattline_core::power::TOLERANCE;
 use wattline_core::scheduler::Scheduler;
 use wattline_core::snapshot::Snapshot;
+use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 use wattline_policies::RegistryError;
 use wattline_world::world::{LogEntry, World};
@@ -135,6 +138,7 @@ impl<'a> Run<'a> {
             ordered: 0,
             lost: 0,
             ends: vec![None; instance.jobs.len()],
+            ended: (0..instance.jobs.len()).map(|_| None).collect(),
             forecasts: Vec::new(),
             starts: (0..instance.jobs.len()).map(|_| None).collect(),
             finished: 0,
@@ -162,6 +166,8 @@ struct Run<'a> {
     /// Outages so far.
     lost: usize,
     ends: Vec<Option<Timestamp>>,
+    /// What became of jobs that are over: they leave the engine.
+    ended: Vec<Option<Box<Ended>>>,
     /// As long as jobs have arrived, if forecasts are made.
     forecasts: Vec<Option<Box<JobForecast>>>,
     /// Boxed, for a trace with declared run times has none.
@@ -174,6 +180,30 @@ struct Run<'a> {
     over_committed: Seconds,
     events: u64,
     alerts: Vec<Alert>,
+}
+
+/// What the engine knew of a job at its end.
+struct Ended {
+    /// With what its user has changed since it was submitted.
+    job: Arc<Job>,
+    cancelled: bool,
+    first_start: Option<Timestamp>,
+    restarts: u32,
+    gpu_seconds: f64,
+    reason: Reason,
+}
+
+impl Ended {
+    fn of(state: &JobState, now: Timestamp) -> Self {
+        Self {
+            job: Arc::clone(&state.job),
+            cancelled: state.is_cancelled(),
+            first_start: state.first_start,
+            restarts: state.restarts,
+            gpu_seconds: state.attained(now),
+            reason: state.reason,
+        }
+    }
 }
 
 /// Alerts beyond this many are counted by nobody.
@@ -259,9 +289,16 @@ impl Run<'_> {
             self.ends[job.index()] = Some(self.now);
             self.finished += 1;
         }
+        let about = event.job();
         self.engine
             .handle(self.now, event)
-            .map_err(|source| SimulationError::Event { time: self.now, source })
+            .map_err(|source| SimulationError::Event { time: self.now, source })?;
+        if let Some(job) = about
+            && let Some(state) = self.engine.state().find_job(job).filter(|job| job.has_ended())
+        {
+            self.ended[job.index()] = Some(Box::new(Ended::of(state, self.now)));
+        }
+        Ok(())
     }
 
     fn take_events(&mut self, time: Timestamp) -> Result<(), SimulationError> {
@@ -403,20 +440,21 @@ impl Run<'_> {
             .take(self.arrived)
             .map(|(at, end)| {
                 let id = JobId(at as u32);
-                let state = self.engine.state().job(id);
+                let ended = self.ended[at].take().map(|ended| *ended);
+                let ended =
+                    ended.unwrap_or_else(|| Ended::of(self.engine.state().job(id), self.now));
                 JobOutcome {
-                    // With what its user has changed since.
-                    job: Arc::clone(&state.job),
-                    cancelled: state.is_cancelled(),
-                    first_start: state.first_start,
+                    job: ended.job,
+                    cancelled: ended.cancelled,
+                    first_start: ended.first_start,
                     end: *end,
-                    restarts: state.restarts,
-                    gpu_seconds: state.attained(self.now),
+                    restarts: ended.restarts,
+                    gpu_seconds: ended.gpu_seconds,
                     energy: self.world.job_energy(id),
                     bill: self.world.job_bill(id),
                     forecast: self.forecasts.get_mut(at).and_then(Option::take),
                     at_start: self.starts[at].take(),
-                    reason: state.reason,
+                    reason: ended.reason,
                 }
             })
             .collect();

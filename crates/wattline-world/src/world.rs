@@ -30,6 +30,7 @@ use wattline_core::cluster::Cluster;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::{Job, Work, WorkRate};
+use wattline_core::job_table::JobTable;
 use wattline_core::placement::Placement;
 use wattline_core::power::{NodePower, Part};
 use wattline_core::predictor::Measurement;
@@ -119,7 +120,8 @@ pub struct World {
     cluster: Arc<Cluster>,
     physics: Arc<Physics>,
     config: WorldConfig,
-    jobs: Vec<WorldJob>,
+    /// All that were submitted and not [forgotten](World::forget).
+    jobs: JobTable<WorldJob>,
     nodes: Vec<WorldNode>,
     to_come: EventQueue<Happening>,
     events: VecDeque<Event>,
@@ -161,7 +163,7 @@ impl World {
             cluster,
             physics,
             config,
-            jobs: Vec::new(),
+            jobs: JobTable::default(),
             nodes,
             to_come: EventQueue::default(),
             events: VecDeque::new(),
@@ -204,19 +206,19 @@ impl World {
     /// Energy attributed to a job so far.
     #[must_use]
     pub fn job_energy(&self, id: JobId) -> Joules {
-        self.jobs[id.index()].energy
+        self.jobs[id].energy
     }
 
     /// What that energy cost.
     #[must_use]
     pub fn job_bill(&self, id: JobId) -> Bill {
-        self.jobs[id.index()].bill
+        self.jobs[id].bill
     }
 
     /// What a job has drawn until `now`, and what that cost: also what is not settled yet.
     #[must_use]
     pub fn job_account(&self, id: JobId, now: Timestamp) -> (Joules, Bill) {
-        let job = &self.jobs[id.index()];
+        let job = &self.jobs[id];
         let (mut energy, mut bill) = (job.energy, job.bill);
         if let Some(run) = &job.run {
             energy += run.power.drawn * now.since(run.power_since).max(Seconds::ZERO);
@@ -236,7 +238,7 @@ impl World {
     /// The limits of the GPUs that jobs hold on a node.
     pub fn node_limits(&self, id: NodeId) -> impl Iterator<Item = (u8, Watts)> + '_ {
         let runs = self.nodes[id.index()].residents.iter();
-        let runs = runs.filter_map(|(job, _)| self.jobs[job.index()].run.as_deref());
+        let runs = runs.filter_map(|(job, _)| self.jobs[*job].run.as_deref());
         runs.flat_map(move |run| {
             let limit = run.placement.configuration.power_limit;
             let mask = run.placement.allocation.shares().filter(move |share| share.node == id);
@@ -253,18 +255,33 @@ impl World {
 
     /// The next job. Ids are given in the order in which jobs come, as the engine does.
     pub fn submit(&mut self, job: Arc<Job>) -> JobId {
-        let id = JobId(self.jobs.len() as u32);
-        self.jobs.push(WorldJob {
-            job,
-            done: Work::ZERO,
-            told: None,
-            run: None,
-            epoch: 0,
-            starts: 0,
-            energy: Joules::ZERO,
-            bill: Bill::default(),
-        });
-        id
+        self.jobs.push(WorldJob::new(job))
+    }
+
+    /// A job under the id that the engine gave it; nothing happens if it is known.
+    pub fn submit_as(&mut self, id: JobId, job: &Arc<Job>) {
+        if self.jobs.get(id).is_none() {
+            self.jobs.insert(id, WorldJob::new(Arc::clone(job)));
+        }
+    }
+
+    /// Whether it has heard of a job and not forgotten it.
+    #[must_use]
+    pub fn knows(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some()
+    }
+
+    /// How many jobs it keeps.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Forgets a job that is over and that nobody asks about any more.
+    pub fn forget(&mut self, id: JobId) {
+        if self.jobs.get(id).is_some_and(|job| job.run.is_none() && job.told.is_none()) {
+            self.jobs.remove(id);
+        }
     }
 
     /// When something happens next, if nothing is done before.
@@ -288,7 +305,7 @@ impl World {
     pub fn close(&mut self, now: Timestamp) {
         self.meter.advance(now);
         self.room.advance(&self.cluster, now);
-        for job in &mut self.jobs {
+        for job in self.jobs.values_mut() {
             job.settle(now, self.meter.prices());
         }
         for id in 0..self.nodes.len() as u32 {
@@ -305,6 +322,10 @@ impl World {
                 return;
             }
         }
+        if action.kind.job().is_some_and(|job| !self.knows(job)) {
+            self.events.push_back(Event::Failed { action: action.id });
+            return;
+        }
         match &action.kind {
             ActionKind::Start { job, placement } => {
                 self.told_to_start(now, *job, placement, action.id);
@@ -319,7 +340,7 @@ impl World {
     /// It takes a while until a job runs.
     fn told_to_start(&mut self, now: Timestamp, id: JobId, placement: &Placement, by: ActionId) {
         let delay = self.config.start_delay;
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         if delay == Seconds::ZERO {
             self.start(now, id, placement, by);
         } else if job.run.is_some() || job.told.is_some() {
@@ -335,7 +356,7 @@ impl World {
         let refuse = Event::Failed { action };
         let up = |node: NodeId| self.nodes[node.index()].power == NodePower::Up;
         let ready = placement.allocation.shares().all(|s| up(s.node));
-        let job = &self.jobs[id.index()];
+        let job = &self.jobs[id];
         let speed = self.physics.speed(&job.job, &placement.configuration);
         let (Some(speed), true, true) = (speed, ready, job.run.is_none()) else {
             self.events.push_back(refuse);
@@ -351,7 +372,7 @@ impl World {
             let key = [u64::from(id.0), u64::from(job.starts)];
             luck *= (self.config.noise * gaussian(hash(self.config.seed, &key))).exp();
         }
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         let load = if job.starts > 0 { job.job.restart.load } else { Seconds::ZERO };
         job.starts += 1;
         job.epoch += 1;
@@ -387,12 +408,13 @@ impl World {
         self.events.push_back(Event::Started { job: id, action });
     }
 
+    /// How often a job's expectations have changed; none if it was forgotten.
     fn epoch(&self, id: JobId) -> u32 {
-        self.jobs[id.index()].epoch
+        self.jobs.get(id).map_or(u32::MAX, |job| job.epoch)
     }
 
     fn foresee_finish(&mut self, id: JobId) {
-        let job = &self.jobs[id.index()];
+        let job = &self.jobs[id];
         if let Some(run) = &job.run {
             let left = job.job.work - run.done;
             self.to_come.push(run.since + left / run.rate, Happening::Finishes(id, job.epoch));
@@ -402,7 +424,7 @@ impl World {
     fn stop(&mut self, now: Timestamp, id: JobId, meant: ActionId) {
         // Saving is no training.
         self.measure(now, id);
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         let all = job.job.work;
         // A job that ended in the meantime has been reported as ended.
         let meant = |run: &&mut Box<Run>| run.action == meant && !run.saving;
@@ -422,7 +444,7 @@ impl World {
     }
 
     fn saved(&mut self, now: Timestamp, id: JobId) {
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         let Some(run) = &job.run else { return };
         job.done = run.done;
         let (run, done) = (run.action, run.done);
@@ -431,13 +453,13 @@ impl World {
     }
 
     fn limit(&mut self, now: Timestamp, id: JobId, limit: Watts, action: ActionId) {
-        if self.jobs[id.index()].run.as_ref().is_none_or(|run| run.is_past(action)) {
+        if self.jobs[id].run.as_ref().is_none_or(|run| run.is_past(action)) {
             self.events.push_back(Event::Failed { action });
             return;
         }
         // What was measured so far belongs to the old limit.
         self.measure(now, id);
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         let all = job.job.work;
         let Some(run) = &mut job.run else { return };
         run.limited = Some(action);
@@ -505,14 +527,14 @@ impl World {
         self.happened += 1;
         match happening {
             Happening::Starts(id, epoch) if epoch == self.epoch(id) => {
-                if let Some(told) = self.jobs[id.index()].told.take() {
+                if let Some(told) = self.jobs[id].told.take() {
                     let (action, placement) = *told;
                     self.start(now, id, &placement, action);
                 }
             }
             Happening::Finishes(id, epoch) if epoch == self.epoch(id) => {
-                self.jobs[id.index()].done = self.jobs[id.index()].job.work;
-                if let Some(run) = &mut self.jobs[id.index()].run {
+                self.jobs[id].done = self.jobs[id].job.work;
+                if let Some(run) = &mut self.jobs[id].run {
                     run.done = run.done_at(now, Work(f64::MAX));
                     run.since = now;
                 }
@@ -550,7 +572,7 @@ impl World {
         let delay = self.config.stop_delay;
         if delay > Seconds::ZERO {
             self.measure(now, id);
-            let job = &mut self.jobs[id.index()];
+            let job = &mut self.jobs[id];
             job.epoch += 1;
             if let Some(run) = &mut job.run {
                 run.rate = WorkRate(0.0);
@@ -566,7 +588,7 @@ impl World {
     /// The job gives its GPUs back.
     fn leave(&mut self, now: Timestamp, id: JobId) {
         self.measure(now, id);
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         job.epoch += 1;
         job.settle(now, self.meter.prices());
         let Some(run) = job.run.take() else { return };
@@ -597,7 +619,7 @@ impl World {
         if self.config.measure_every.is_none() {
             return;
         }
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         let all = job.job.work;
         let Some(run) = &mut job.run else { return };
         let done = run.done_at(now, all);
@@ -650,8 +672,8 @@ impl World {
         self.end_sleep(now, id);
         let lost: Vec<JobId> = self.nodes[id.index()].residents.iter().map(|(j, _)| *j).collect();
         for job in lost {
-            let all = self.jobs[job.index()].job.work;
-            let state = &mut self.jobs[job.index()];
+            let all = self.jobs[job].job.work;
+            let state = &mut self.jobs[job];
             let Some(run) = &mut state.run else { continue };
             if state.done >= all {
                 // All was done; nothing is lost.

@@ -5,6 +5,7 @@ use super::replica::{Replica, Sent};
 use crate::desk::{Counts, Desk, Ledger};
 use crate::directory::Directory;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
@@ -48,7 +49,18 @@ pub(super) fn of(
     backend: Vec<u8>,
 ) -> Result<Vec<u8>, ImageError> {
     // What was learned is for those who live now.
-    let Replica { engine, last_policy, directory, now, next_report, sent, learned: _ } = replica;
+    let Replica {
+        engine,
+        last_policy,
+        directory,
+        now,
+        next_report,
+        sent,
+        learned: _,
+        // What has ended is filed before a snapshot is taken.
+        ended: _,
+        drawn_later: _,
+    } = replica;
     let image = Image {
         engine: engine.image(),
         last_policy: last_policy.clone(),
@@ -99,9 +111,10 @@ fn put_back(
     let image: Image =
         rmp_serde::from_slice(bytes).map_err(|error| ImageError::Unreadable(error.to_string()))?;
     let before = replica.engine.image();
-    let jobs: Vec<Arc<Job>> = (0..).map_while(|id| image.engine.job(JobId(id)).cloned()).collect();
+    let jobs: BTreeMap<JobId, Arc<Job>> =
+        image.engine.jobs().map(|(id, job)| (id, Arc::clone(job))).collect();
     replica.engine.restore(image.engine)?;
-    if let Err(error) = cluster(&image.backend, &|id| jobs.get(id.index()).cloned()) {
+    if let Err(error) = cluster(&image.backend, &|id| jobs.get(&id).cloned()) {
         replica.engine.restore(before)?;
         return Err(error);
     }

@@ -3,16 +3,17 @@
 use super::InitialState;
 use crate::backend::Known;
 use crate::directory::{Directory, Note};
+use crate::job_history::EndedJob;
 use crate::store::{Decision, Entry};
 use std::collections::BTreeMap;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::check::CheckedPlan;
 use wattline_core::engine::{Engine, Event};
-use wattline_core::ids::ActionId;
+use wattline_core::ids::{ActionId, JobId};
 use wattline_core::predictor::Measurement;
-use wattline_core::state::Phase;
-use wattline_core::units::Seconds;
+use wattline_core::state::{JobState, Phase};
+use wattline_core::units::{Euros, Joules, Seconds};
 
 /// An action that the cluster has not confirmed.
 pub(super) struct Sent {
@@ -33,6 +34,10 @@ pub(super) struct Replica {
     pub(super) sent: BTreeMap<ActionId, Sent>,
     /// What was measured, for the predictors beside the engine.
     pub(super) learned: Vec<Measurement>,
+    /// Jobs that have ended and are not filed yet.
+    pub(super) ended: Vec<EndedJob>,
+    /// What jobs have drawn that had ended before that was known.
+    pub(super) drawn_later: Vec<(JobId, Joules, Euros)>,
     /// The policy that made the last decision.
     pub(super) last_policy: Option<Box<str>>,
 }
@@ -46,6 +51,8 @@ impl Replica {
             next_report: 1,
             sent: BTreeMap::new(),
             learned: Vec::new(),
+            ended: Vec::new(),
+            drawn_later: Vec::new(),
             last_policy: None,
         }
     }
@@ -90,6 +97,11 @@ impl Replica {
         self.next_report = entry.next_report;
         for note in &entry.notes {
             self.directory.note(note);
+            if let Note::Drawn { job, drawn } = note
+                && self.engine.state().find_job(*job).is_none_or(JobState::has_ended)
+            {
+                self.drawn_later.push((*job, drawn.energy, drawn.bill));
+            }
         }
         for event in entry.events {
             let measured = match &event {
@@ -98,11 +110,52 @@ impl Replica {
                 }
                 _ => None,
             };
+            let job = event.job().filter(|job| self.goes_on(*job));
             // What makes no sense changes nothing, also when it is read again.
             if self.engine.handle(self.now, event).is_ok() {
                 self.learned.extend(measured);
             }
+            if let Some(job) = job.filter(|job| !self.goes_on(*job)) {
+                self.job_ended(job);
+            }
         }
+    }
+
+    fn goes_on(&self, job: JobId) -> bool {
+        self.engine.state().find_job(job).is_some_and(|job| !job.has_ended())
+    }
+
+    /// What is known of a job at its end, for the history.
+    fn job_ended(&mut self, id: JobId) {
+        let Some(state) = self.engine.state().find_job(id) else { return };
+        let (job, directory) = (&state.job, &self.directory);
+        let drawn = directory.drawn(id);
+        let all = job.work.0;
+        self.ended.push(EndedJob {
+            id,
+            slurm: directory.slurm(id).map(|slurm| slurm.key.id),
+            name: job.name.to_string(),
+            user: directory.user_of(id, job.user),
+            account: None,
+            workload: directory
+                .workload(job.workload)
+                .map_or_else(|| job.workload.to_string(), str::to_owned),
+            elasticity: job.elasticity.to_string(),
+            gpus: [job.gpus.requested, job.gpus.min, job.gpus.max],
+            submit: job.submit,
+            deadline: job.deadline,
+            weight: job.weight,
+            first_start: state.first_start,
+            ended: state.progress.as_of,
+            cancelled: state.is_cancelled(),
+            how: directory.ended(id).map(str::to_owned),
+            done: if all > 0.0 { (state.progress.done.0 / all).clamp(0.0, 1.0) } else { 1.0 },
+            restarts: state.restarts,
+            gpu_seconds: state.attained(self.now),
+            drawn: drawn.map(|drawn| (drawn.energy, drawn.bill)),
+        });
+        let cancelled = state.is_cancelled();
+        self.directory.job_ended(id, cancelled);
     }
 
     /// Lets the time pass where the cluster is told what to do, and gathers what it is told.

@@ -119,7 +119,8 @@ impl<B: Backend + Metered> Drive<B> {
         };
         let now = controller.now();
         let (engine, directory) = (controller.engine(), controller.directory());
-        let (picture, _) = painter.paint(engine, directory, controller.backend(), now, frame);
+        let backend = controller.backend();
+        let (picture, _) = painter.paint(engine, directory, backend, now, frame, &[]);
         let desk = controller.desk().clone();
         // Without them reports know less, no more.
         let hours = Hours::new(desk.journal(Store::hours).unwrap_or_default());
@@ -324,6 +325,7 @@ impl<B: Backend + Metered> Drive<B> {
 
     fn paint(&mut self, reads: bool, look: &mut impl FnMut(&Picture)) -> Arc<Picture> {
         let now = self.now();
+        let ended = self.controller.take_ended();
         let controller = &self.controller;
         let frame = Frame {
             reads,
@@ -335,7 +337,7 @@ impl<B: Backend + Metered> Drive<B> {
         };
         let (engine, directory) = (controller.engine(), controller.directory());
         let meters = controller.backend();
-        let (picture, events) = self.painter.paint(engine, directory, meters, now, frame);
+        let (picture, events) = self.painter.paint(engine, directory, meters, now, frame, &ended);
         let picture = Arc::new(picture);
         look(&picture);
         self.count_load(&picture);

@@ -60,7 +60,6 @@ impl Metered for Emulated {
         self.world().node_limits(node).collect()
     }
     fn job_drawn(&self, job: JobId, now: Timestamp) -> Option<Drawn> {
-        let (energy, bill) = self.knows(job).then(|| self.world().job_account(job, now))?;
-        Some(Drawn { energy, bill: bill.total() })
+        Emulated::job_drawn(self, job, now)
     }
 }

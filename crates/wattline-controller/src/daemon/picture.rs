@@ -5,6 +5,7 @@ use super::metered::Metered;
 use super::outlook::Outlook;
 use super::tally::{Quantity, Tally, Turns};
 use crate::directory::Directory;
+use crate::job_history::EndedJob;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use wattline_core::cluster::Cluster;
 use wattline_core::effort::Effort;
 use wattline_core::engine::{Engine, EngineStats};
 use wattline_core::ids::{JobId, NodeId, PlanId, UserId};
-use wattline_core::job::Job;
+use wattline_core::job::{Job, Work, WorkRate};
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::{NodePower, TOLERANCE};
@@ -129,35 +130,41 @@ pub struct NodeView {
 }
 
 /// So many jobs are copied when one of them changes.
-const CHUNK: usize = 256;
+const CHUNK: u32 = 256;
 
-/// All jobs by id, shared between pictures but for what changed.
+/// Jobs by id, shared between pictures but for what changed.
 #[derive(Clone, Debug, Default)]
 struct Jobs {
-    chunks: Vec<Arc<Vec<Arc<JobView>>>>,
-    count: usize,
+    chunks: BTreeMap<u32, Arc<BTreeMap<JobId, Arc<JobView>>>>,
+    /// Jobs before this one have been looked at once.
+    next: u32,
 }
 
 impl Jobs {
-    fn get(&self, index: usize) -> Option<&Arc<JobView>> {
-        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    fn get(&self, id: JobId) -> Option<&Arc<JobView>> {
+        self.chunks.get(&(id.0 / CHUNK))?.get(&id)
     }
 
-    fn set(&mut self, index: usize, view: JobView) {
-        let Some(chunk) = self.chunks.get_mut(index / CHUNK) else { return };
-        if let Some(slot) = Arc::make_mut(chunk).get_mut(index % CHUNK) {
-            *slot = Arc::new(view);
+    fn set(&mut self, view: JobView) {
+        let id = view.id;
+        self.next = self.next.max(id.0 + 1);
+        let chunk = self.chunks.entry(id.0 / CHUNK).or_default();
+        Arc::make_mut(chunk).insert(id, Arc::new(view));
+    }
+
+    fn remove(&mut self, id: JobId) {
+        let at = id.0 / CHUNK;
+        if let Some(chunk) = self.chunks.get_mut(&at) {
+            Arc::make_mut(chunk).remove(&id);
+            if chunk.is_empty() {
+                self.chunks.remove(&at);
+            }
         }
     }
 
-    fn push(&mut self, view: JobView) {
-        if self.count.is_multiple_of(CHUNK) {
-            self.chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
-        }
-        if let Some(last) = self.chunks.last_mut() {
-            Arc::make_mut(last).push(Arc::new(view));
-            self.count += 1;
-        }
+    fn from(&self, first: JobId) -> impl Iterator<Item = &Arc<JobView>> {
+        let chunks = self.chunks.range(first.0 / CHUNK..);
+        chunks.flat_map(move |(_, chunk)| chunk.range(first..).map(|(_, view)| view))
     }
 }
 
@@ -212,21 +219,22 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// One job.
+    /// One job, if it is not over, or ended just now.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<JobView>> {
-        self.jobs.get(id.index())
+        self.jobs.get(id)
     }
 
     /// How many jobs were ever taken in.
     #[must_use]
     pub fn job_count(&self) -> usize {
-        self.jobs.count
+        self.jobs.next as usize
     }
 
-    /// All jobs from this one on, by id.
+    /// Jobs from this one on, by id: those that are not over, and those that ended just now and
+    /// cannot be looked up in the history yet.
     pub fn jobs_from(&self, first: JobId) -> impl Iterator<Item = &Arc<JobView>> {
-        (first.index()..self.jobs.count).filter_map(|index| self.jobs.get(index))
+        self.jobs.from(first)
     }
 }
 
@@ -243,6 +251,8 @@ struct Believed {
 pub(super) struct Painter {
     jobs: Jobs,
     unfinished: Vec<JobId>,
+    /// Jobs that the last picture showed as over.
+    over: Vec<JobId>,
     nodes: Arc<[NodeView]>,
     users: BTreeMap<Box<str>, Arc<str>>,
     workloads: BTreeMap<u32, Arc<str>>,
@@ -270,16 +280,12 @@ pub(super) struct Frame {
     pub(super) troubles: Arc<[String]>,
 }
 
-/// What is seen when a user has no name.
-pub(crate) fn nameless(user: UserId) -> String {
-    format!("user-{}", user.0)
-}
-
 impl Painter {
     pub(super) fn new() -> Self {
         Self {
             jobs: Jobs::default(),
             unfinished: Vec::new(),
+            over: Vec::new(),
             nodes: Arc::from([]),
             users: BTreeMap::new(),
             workloads: BTreeMap::new(),
@@ -302,6 +308,7 @@ impl Painter {
         meters: &impl Metered,
         now: Timestamp,
         frame: Frame,
+        ended: &[EndedJob],
     ) -> (Picture, Vec<Event>) {
         let first = self.painted.is_none();
         let reads = frame.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
@@ -310,34 +317,50 @@ impl Painter {
         }
         let mut events = Vec::new();
         let state = engine.state();
+        // They can be looked up in the history.
+        for id in std::mem::take(&mut self.over) {
+            self.jobs.remove(id);
+        }
+        let ended: BTreeMap<JobId, &EndedJob> = ended.iter().map(|job| (job.id, job)).collect();
         let mut unfinished = std::mem::take(&mut self.unfinished);
         unfinished.retain(|id| {
-            let job = state.job(*id);
-            let Some(old) = self.jobs.get(id.index()).cloned() else { return true };
+            let Some(old) = self.jobs.get(*id).cloned() else { return false };
+            if let Some(ended) = ended.get(id) {
+                self.tell_end(ended, now, &mut events);
+                self.jobs.set(ended_view(&old, ended));
+                self.over.push(*id);
+                return false;
+            }
+            let Some(job) = state.find_job(*id) else { return false };
+            if job.has_ended() {
+                // It is not filed yet, and is told of when it is.
+                return true;
+            }
             // What a job that holds GPUs draws is never the same.
             if old.differs(job) || (reads && job.held.is_some()) {
                 let view = self.look(*id, job, directory, meters, now);
                 self.compare(&old, &view, engine, now, &mut events);
-                self.jobs.set(id.index(), view);
+                self.jobs.set(view);
             }
-            job.phase != Phase::Finished
+            true
         });
-        for index in self.jobs.count..state.job_count() {
-            let id = JobId(index as u32);
-            let job = state.job(id);
+        // Some came and went since the last picture.
+        for job in ended.range(JobId(self.jobs.next)..).map(|(_, job)| *job) {
+            events.push(about_ended(job, now, "submitted", "was submitted".to_owned()));
+            self.tell_end(job, now, &mut events);
+        }
+        let new = state.jobs_from(JobId(self.jobs.next)).filter(|(_, job)| !job.has_ended());
+        for (id, job) in new {
             let view = self.look(id, job, directory, meters, now);
             if !first {
                 events.push(about(&view, now, "submitted", "was submitted"));
                 let new = JobView { phase: Phase::Waiting, held: None, ..view.clone() };
                 self.compare(&new, &view, engine, now, &mut events);
-            } else if view.is_late() {
-                self.tally.deadlines_missed += 1;
             }
-            if !view.is_over() {
-                unfinished.push(id);
-            }
-            self.jobs.push(view);
+            unfinished.push(id);
+            self.jobs.set(view);
         }
+        self.jobs.next = state.job_count() as u32;
         self.unfinished = unfinished;
         self.look_at_nodes(engine, first, now, &mut events);
         self.look_at_budget(engine, meters.drawn(), now, &mut events);
@@ -381,11 +404,9 @@ impl Painter {
         meters: &impl Metered,
         now: Timestamp,
     ) -> JobView {
-        let known = self.jobs.get(id.index());
+        let known = self.jobs.get(id);
         let user = known.map(|view| Arc::clone(&view.user));
         let workload = known.map(|view| Arc::clone(&view.workload));
-        let before = known.and_then(|view| view.ended);
-        let over = state.phase == Phase::Finished;
         let drawn = meters.job_drawn(id, now).or_else(|| directory.drawn(id));
         JobView {
             id,
@@ -399,7 +420,7 @@ impl Painter {
             held: state.held.clone(),
             progress: state.progress,
             first_start: state.first_start,
-            ended: before.or_else(|| over.then_some(state.progress.as_of)),
+            ended: None,
             restarts: state.restarts,
             reason: state.reason,
             energy: drawn.map(|drawn| drawn.energy),
@@ -408,9 +429,7 @@ impl Painter {
     }
 
     fn user(&mut self, id: JobId, user: UserId, directory: &Directory) -> Arc<str> {
-        let named =
-            directory.origin(id).map(|origin| &*origin.user).filter(|name| !name.is_empty());
-        let name = named.map_or_else(|| nameless(user), str::to_owned);
+        let name = directory.user_of(id, user);
         let known = self.users.entry(name.clone().into_boxed_str());
         Arc::clone(known.or_insert_with(|| name.into()))
     }
@@ -464,21 +483,25 @@ impl Painter {
             tell("stopped", &format!("has left its GPUs: {}", new.reason));
             self.believed.remove(&new.id);
         }
-        if new.is_over() && !old.is_over() {
-            let end = new.ended.unwrap_or(now);
-            if new.cancelled {
-                tell("cancelled", "was taken back");
-                self.believed.remove(&new.id);
-            } else if new.is_late() {
-                self.tally.deadlines_missed += 1;
-                let late = new.job.tardiness(end);
-                tell("finished", &format!("is done, {late:.0} after its deadline"));
-            } else {
-                tell("finished", "is done");
-            }
-            if let Some(believed) = self.believed.remove(&new.id) {
-                self.learn_how_far_off(&believed, end.since(believed.start), new.energy);
-            }
+    }
+
+    fn tell_end(&mut self, job: &EndedJob, now: Timestamp, events: &mut Vec<Event>) {
+        let believed = self.believed.remove(&job.id);
+        if job.cancelled {
+            events.push(about_ended(job, now, "cancelled", "was cancelled".to_owned()));
+            return;
+        }
+        let late = job.tardiness();
+        let text = if job.is_late() {
+            self.tally.deadlines_missed += 1;
+            format!("is done, {late:.0} after its deadline")
+        } else {
+            "is done".to_owned()
+        };
+        events.push(about_ended(job, now, "finished", text));
+        if let Some(believed) = believed {
+            let energy = job.drawn.map(|(energy, _)| energy);
+            self.learn_how_far_off(&believed, job.ended.since(believed.start), energy);
         }
     }
 
@@ -592,6 +615,33 @@ fn look_at_node(node: &NodeState) -> NodeView {
 pub(super) fn plain(now: Timestamp, kind: &str, text: String) -> Event {
     let kind = kind.to_owned();
     Event { number: 0, at_s: now.seconds(), kind, job: None, node: None, user: None, text }
+}
+
+/// As a job was, and what became of it.
+fn ended_view(old: &JobView, ended: &EndedJob) -> JobView {
+    JobView {
+        phase: Phase::Finished,
+        on_hold: false,
+        cancelled: ended.cancelled,
+        planned: None,
+        held: None,
+        progress: Progress {
+            done: Work(old.job.work.0 * ended.done),
+            as_of: ended.ended,
+            rate: WorkRate(0.0),
+        },
+        first_start: ended.first_start,
+        ended: Some(ended.ended),
+        restarts: ended.restarts,
+        energy: ended.drawn.map(|(energy, _)| energy),
+        bill: ended.drawn.map(|(_, bill)| bill),
+        ..old.clone()
+    }
+}
+
+fn about_ended(job: &EndedJob, now: Timestamp, kind: &str, text: String) -> Event {
+    let user = Some(job.user.clone());
+    Event { job: Some(job.id.0), user, ..plain(now, kind, format!("{} {text}", job.name)) }
 }
 
 fn about(view: &JobView, now: Timestamp, kind: &str, text: &str) -> Event {

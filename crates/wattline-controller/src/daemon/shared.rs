@@ -9,6 +9,7 @@ use super::pace::Pace;
 use super::picture::{JobView, Picture};
 use super::question::Question;
 use crate::desk::Desk;
+use crate::job_history::JobHistory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
@@ -37,6 +38,7 @@ struct Parts {
     forks: SyncSender<Sender<Fork>>,
     outlook: RwLock<Arc<Outlook>>,
     hours: Mutex<Hours>,
+    history: JobHistory,
     overlay: Mutex<Overlay>,
     policy: Box<str>,
 }
@@ -81,6 +83,7 @@ impl Daemon {
         policy: &str,
         hours: Hours,
     ) -> (Self, Asked) {
+        let history = JobHistory::at(&desk.journal(|store| store.path().to_owned()));
         let (questions, asked) = sync_channel(QUESTIONS);
         let (forks, wanted) = sync_channel(FORKS);
         let parts = Parts {
@@ -94,6 +97,7 @@ impl Daemon {
             forks,
             outlook: RwLock::default(),
             hours: Mutex::new(hours),
+            history,
             overlay: Mutex::default(),
             policy: policy.into(),
         };
@@ -170,6 +174,12 @@ impl Daemon {
     /// Power by the hour. The loop waits for whoever looks at it.
     pub fn hours(&self) -> MutexGuard<'_, Hours> {
         self.0.hours.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Jobs that have ended. Reading may wait for the disk.
+    #[must_use]
+    pub fn history(&self) -> &JobHistory {
+        &self.0.history
     }
 
     /// What is in no picture yet.

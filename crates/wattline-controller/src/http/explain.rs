@@ -2,7 +2,8 @@
 
 use super::access::Identity;
 use super::body::Input;
-use super::jobs::find;
+use super::ended::ended_row;
+use super::jobs::{Found, find};
 use super::refusal::{Answer, Refusal};
 use super::rows::{job_row, placement};
 use super::{Api, admit};
@@ -34,14 +35,28 @@ pub(super) async fn explain(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Json<Explanation>> {
-    let (picture, view) = find(&api, &who, &id)?;
+    let now = api.daemon.pace().now();
+    let (picture, view) = match find(&api, &who, &id).await? {
+        Found::Live(picture, view) => (picture, view),
+        Found::Ended(job) => {
+            return Ok(Json(Explanation {
+                schema: "wattline.explain/1".to_owned(),
+                now_s: now.seconds(),
+                plan: api.daemon.picture().plan.0,
+                job: ended_row(&job),
+                holds: None,
+                planned: None,
+                outlook: "it is over".to_owned(),
+                options: Vec::new(),
+            }));
+        }
+    };
     let job = view.id;
     let options = if view.is_over() {
         Vec::new()
     } else {
         ask(&api, move |inside| choices(inside, job)).await?
     };
-    let now = api.daemon.pace().now();
     let outlook = &picture.outlook;
     let known = outlook.jobs.get(&job).is_some_and(|one| one.end.is_some());
     let made = now.since(outlook.at);

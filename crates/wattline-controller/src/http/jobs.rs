@@ -2,12 +2,14 @@
 
 use super::access::Identity;
 use super::body::{Asked, Input, page_size};
+use super::ended::{ended_row, look_up};
 use super::refusal::{Answer, Noted, Refusal};
 use super::rows::{job_row, per_hour, reach};
 use super::{Api, admit};
 use crate::controller::ControllerError;
 use crate::daemon::{JobView, Picture};
 use crate::desk::Once;
+use crate::job_history::{self as history, EndedJob};
 use crate::store::Store;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -69,17 +71,38 @@ pub(super) async fn list(
         };
         named && fits && who.sees(&view.user)
     };
-    let mut take = |view: &JobView| {
-        page.take(view, is_wanted(view), |view| job_row(&picture, view, &who, now))
+    let cancelled = match state {
+        "finished" => Some(false),
+        "cancelled" => Some(true),
+        _ => None,
     };
-    if over {
-        let mut known = picture.jobs_from(first).chain(&pending);
-        let _ = known.try_for_each(|view| take(view));
+    let ended = if over {
+        // Whoever sees only his own jobs asks for no others.
+        let own = (!who.sees("")).then(|| who.user.to_string());
+        let user = query.user.clone().or(own);
+        look_up(&api, move |history| {
+            let user = user.as_deref();
+            // One more than fits says that there are more.
+            history.page(&history::Page { from: first, user, cancelled, limit: limit + 1 })
+        })
+        .await?
     } else {
-        let at = picture.unfinished.partition_point(|id| *id < first);
-        let known = picture.unfinished.iter().skip(at).filter_map(|id| picture.job(*id));
-        let _ = known.chain(&pending).try_for_each(|view| take(view));
-    }
+        Vec::new()
+    };
+    // Both are in the order of their numbers; a job that ended just now may be in both.
+    let mut ended = ended.iter().filter(|job| who.sees(&job.user)).peekable();
+    let live = picture.jobs_from(first).chain(&pending).filter(|view| over || !view.is_over());
+    let _ = live.map(Some).chain([None]).try_for_each(|view| {
+        let before = view.map_or(JobId(u32::MAX), |view| view.id);
+        while let Some(job) = ended.next_if(|job| job.id < before) {
+            page.take(job.id, true, || ended_row(job))?;
+        }
+        let Some(view) = view else { return Some(()) };
+        if ended.peek().is_some_and(|job| job.id == view.id) {
+            return Some(());
+        }
+        page.take(view.id, is_wanted(view), || job_row(&picture, view, &who, now))
+    });
     let Page { rows: jobs, next, .. } = page;
     let (schema, outlook) = ("wattline.queue/1".to_owned(), reach(&picture));
     Ok(Json(JobPage { schema, now_s: now.seconds(), jobs, outlook, next }))
@@ -94,19 +117,14 @@ struct Page {
 
 impl Page {
     /// `None`: the page is full, and more may follow.
-    fn take(
-        &mut self,
-        view: &JobView,
-        wanted: bool,
-        row: impl Fn(&JobView) -> JobRow,
-    ) -> Option<()> {
+    fn take(&mut self, id: JobId, wanted: bool, row: impl FnOnce() -> JobRow) -> Option<()> {
         if (wanted && self.rows.len() == self.limit) || self.looked_at == MOST_LOOKED_AT {
-            self.next = Some(view.id.0.saturating_sub(1));
+            self.next = Some(id.0.saturating_sub(1));
             return None;
         }
         self.looked_at += 1;
         if wanted {
-            self.rows.push(row(view));
+            self.rows.push(row());
         }
         Some(())
     }
@@ -128,12 +146,22 @@ pub(super) async fn show(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Json<JobRow>> {
-    let (picture, view) = find(&api, &who, &id)?;
-    Ok(Json(job_row(&picture, &view, &who, api.daemon.pace().now())))
+    Ok(Json(match find(&api, &who, &id).await? {
+        Found::Live(picture, view) => job_row(&picture, &view, &who, api.daemon.pace().now()),
+        Found::Ended(job) => ended_row(&job),
+    }))
+}
+
+/// A job as it is, or as it was.
+pub(super) enum Found {
+    /// Not over, or just now.
+    Live(Arc<Picture>, Arc<JobView>),
+    /// Over.
+    Ended(Box<EndedJob>),
 }
 
 /// A job that he sees. For anybody else there is none.
-pub(super) fn find(api: &Api, who: &Identity, id: &str) -> Answer<(Arc<Picture>, Arc<JobView>)> {
+pub(super) async fn find(api: &Api, who: &Identity, id: &str) -> Answer<Found> {
     let shown = clip(id);
     let number = id.strip_prefix('j').unwrap_or(id).parse::<u32>();
     let job = number.map(JobId).map_err(|_| Refusal::no_job(&shown, None))?;
@@ -142,26 +170,42 @@ pub(super) fn find(api: &Api, who: &Identity, id: &str) -> Answer<(Arc<Picture>,
     let view = view.or_else(|| pending(api, &picture, job).into_iter().find(|v| v.id == job));
     // Between the two looks it may have moved from one to the other.
     let view = view.or_else(|| api.daemon.picture().job(job).cloned());
-    let view = view.ok_or_else(|| Refusal::no_job(&shown, None))?;
-    if !who.sees(&view.user) {
-        let private = format!("job {} belongs to {}", job.0, view.user);
+    let found = match view {
+        Some(view) => Found::Live(picture, view),
+        None => {
+            let ended = look_up(api, move |history| history.job(job)).await?;
+            Found::Ended(Box::new(ended.ok_or_else(|| Refusal::no_job(&shown, None))?))
+        }
+    };
+    let owner = match &found {
+        Found::Live(_, view) => &*view.user,
+        Found::Ended(job) => &*job.user,
+    };
+    if !who.sees(owner) {
+        let private = format!("job {} belongs to {owner}", job.0);
         return Err(Refusal::no_job(&shown, Some(private)));
     }
-    Ok((picture, view))
+    Ok(found)
 }
 
 /// A job that he may change, and that is not over.
-fn find_to_change(api: &Api, who: &Identity, id: &str) -> Answer<Arc<JobView>> {
-    let (_, view) = find(api, who, id)?;
-    if !who.changes(&view.user) {
+async fn find_to_change(api: &Api, who: &Identity, id: &str) -> Answer<Arc<JobView>> {
+    let found = find(api, who, id).await?;
+    let owner = match &found {
+        Found::Live(_, view) => &*view.user,
+        Found::Ended(job) => &*job.user,
+    };
+    if !who.changes(owner) {
         let detail = format!("your role is {}: you cannot change jobs", who.role);
         return Err(Refusal::forbidden(detail, "ask an administrator for another role"));
     }
-    if view.is_over() {
-        let detail = format!("job {} is over: {}", view.id.0, view.state());
-        return Err(Refusal::conflict(detail, "submit it again if it shall run again"));
-    }
-    Ok(view)
+    let (job, state) = match found {
+        Found::Live(_, view) if !view.is_over() => return Ok(view),
+        Found::Live(_, view) => (view.id, view.state()),
+        Found::Ended(job) => (job.id, if job.cancelled { "cancelled" } else { "finished" }),
+    };
+    let detail = format!("job {} is over: {state}", job.0);
+    Err(Refusal::conflict(detail, "submit it again if it shall run again"))
 }
 
 /// Submits a job. It is on the disk when this is answered.
@@ -222,7 +266,7 @@ pub(super) async fn update(
     Path(id): Path<String>,
     input: Input<UpdateRequest>,
 ) -> Answer<Response> {
-    let view = find_to_change(&api, &who, &id)?;
+    let view = find_to_change(&api, &who, &id).await?;
     let now = api.daemon.pace().now();
     let request = input.value;
     let job = view.id;
@@ -294,7 +338,7 @@ async fn change(
     what: &str,
     tell: impl FnOnce(&Api, Timestamp, JobId) -> Result<(), ControllerError> + Send + 'static,
 ) -> Answer<Response> {
-    let job = find_to_change(api, who, id)?.id;
+    let job = find_to_change(api, who, id).await?.id;
     let now = api.daemon.pace().now();
     write(api, move |api| tell(api, now, job)).await?;
     let note = format!("job {}: {what}", job.0);

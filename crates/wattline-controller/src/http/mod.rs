@@ -11,6 +11,7 @@ mod advice;
 mod audit;
 mod body;
 mod budget;
+mod ended;
 mod events;
 mod explain;
 mod guard;

@@ -3,15 +3,16 @@
 use super::Api;
 use super::access::Identity;
 use super::body::{Asked, page_size};
+use super::ended::look_up;
 use super::refusal::{Answer, Refusal};
-use crate::daemon::{Hour, JobView};
+use crate::daemon::Hour;
+use crate::job_history::EndedJob;
 use axum::extract::State;
 use axum::{Extension, Json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wattline_api::{JobFigures, PowerFigures, Problem, Report, ReportQuery, ReportRow, ReportRows};
 use wattline_core::Timestamp;
-use wattline_core::ids::JobId;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// The period, if none is named.
@@ -34,12 +35,20 @@ pub(super) async fn show(
     let busy = || Refusal::unavailable("other reports are being made", "try again in a moment");
     let slot = tokio::time::timeout(PATIENCE, api.reporting.acquire()).await;
     let slot = slot.map_err(|_| busy())?.map_err(|_| busy())?;
+    let ended = look_up(&api, move |history| history.between(since, until)).await?;
     let picture = api.daemon.picture();
     let hours = api.daemon.hours().between(since, until);
     let made = tokio::task::spawn_blocking(move || {
         let mut sums = Sums::default();
-        for view in picture.jobs_from(JobId(0)) {
-            sums.take(view, &who, since, until);
+        let within = |time: Timestamp| since <= time && time < until;
+        for job in &ended {
+            let end = Some(job.ended).filter(|end| within(*end));
+            let by = (&*job.user, &*job.workload);
+            sums.add(by, &who, |sum| sum.take(job, within(job.submit), end));
+        }
+        let open = picture.unfinished.iter().filter_map(|id| picture.job(*id));
+        for view in open.filter(|view| within(view.job.submit)) {
+            sums.add((&view.user, &view.workload), &who, |sum| sum.submitted += 1);
         }
         let Sums { all, users, workloads } = sums;
         Report {
@@ -81,20 +90,12 @@ struct Sums {
 }
 
 impl Sums {
-    fn take(&mut self, view: &JobView, who: &Identity, since: Timestamp, until: Timestamp) {
-        let within = |time: Timestamp| since <= time && time < until;
-        let submitted = within(view.job.submit);
-        let ended = view.ended.filter(|end| within(*end));
-        if !submitted && ended.is_none() {
-            return;
-        }
-        self.all.take(view, submitted, ended);
+    fn add(&mut self, (user, workload): (&str, &str), who: &Identity, add: impl Fn(&mut Sum)) {
+        add(&mut self.all);
         // Whose jobs there are, and of what, is for those to know who see them.
-        if who.sees(&view.user) {
-            let user = self.users.entry(Arc::clone(&view.user)).or_default();
-            user.take(view, submitted, ended);
-            let workload = self.workloads.entry(Arc::clone(&view.workload)).or_default();
-            workload.take(view, submitted, ended);
+        if who.sees(user) {
+            add(self.users.entry(user.into()).or_default());
+            add(self.workloads.entry(workload.into()).or_default());
         }
     }
 }
@@ -115,23 +116,23 @@ struct Sum {
 }
 
 impl Sum {
-    fn take(&mut self, view: &JobView, submitted: bool, ended: Option<Timestamp>) {
+    fn take(&mut self, job: &EndedJob, submitted: bool, ended: Option<Timestamp>) {
         self.submitted += u64::from(submitted);
         let Some(end) = ended else { return };
-        self.restarts += u64::from(view.restarts);
-        if let Some(energy) = view.energy {
+        self.restarts += u64::from(job.restarts);
+        if let Some((energy, bill)) = job.drawn {
             self.energy += energy;
-            self.bill += view.bill.unwrap_or(Euros::ZERO);
+            self.bill += bill;
             self.energy_known += 1;
         }
-        if view.cancelled {
+        if job.cancelled {
             self.cancelled += 1;
             return;
         }
-        self.completions.push(end.since(view.job.submit).get());
-        self.with_deadline += u64::from(view.job.deadline.is_some());
-        self.late += u64::from(view.is_late());
-        self.tardiness += view.job.weight * view.job.tardiness(end);
+        self.completions.push(end.since(job.submit).get());
+        self.with_deadline += u64::from(job.deadline.is_some());
+        self.late += u64::from(job.is_late());
+        self.tardiness += job.weight * job.tardiness();
     }
 
     fn figures(mut self) -> JobFigures {

@@ -92,7 +92,8 @@ impl Slurm {
         if job.key.restarts > 0 && now < requeued + AFTER_REQUEUE {
             return step;
         }
-        if self.may_still_run(now, job, known.engine.state().job(id)) {
+        let Some(state) = known.engine.state().find_job(id) else { return Step::Failed };
+        if self.may_still_run(now, job, state) {
             return step;
         }
         if job.held {
@@ -203,7 +204,7 @@ impl Slurm {
             return step;
         }
         let number = job.address();
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return Step::Failed };
         let patience = known.engine.predictor().restart(&state.job).save * 2.0;
         let patience = patience + self.site.config.stop_grace;
         let commanded = match step {

@@ -96,10 +96,8 @@ impl Slurm {
     pub(super) fn restore_limits(&mut self, known: Known<'_>) {
         let Some(seen) = &self.seen else { return };
         let mut wrong = Vec::new();
-        for (id, job) in
-            seen.known().filter(|(id, _)| id.index() < known.engine.state().job_count())
-        {
-            let state = known.engine.state().job(id);
+        for (id, job) in seen.known() {
+            let Some(state) = known.engine.state().find_job(id) else { continue };
             let (Phase::Running, Some(held)) = (state.phase, &state.held) else { continue };
             if self.is_limiting(id) {
                 continue;

@@ -25,9 +25,10 @@ impl Slurm {
     pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
-            if id.index() < known.engine.state().job_count() {
-                self.absent.remove(&id);
-                self.news_of(now, id, job, known, news);
+            self.absent.remove(&id);
+            match known.engine.state().find_job(id) {
+                Some(state) if !state.has_ended() => self.news_of(now, id, job, known, news),
+                _ => self.still_shown(now, id, job, known),
             }
         }
         self.gone(now, known, news);
@@ -53,11 +54,7 @@ impl Slurm {
         let runs =
             job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
         match state.phase {
-            Phase::Finished => {
-                if state.is_cancelled() && !over && self.may_correct(now, job.key.id) {
-                    self.correct("scancel", &[&job.address()]);
-                }
-            }
+            Phase::Finished => {}
             Phase::Waiting | Phase::Held(_) if over => {
                 self.ended(id, job, news);
                 let event = if job.state == State::Completed {
@@ -77,6 +74,14 @@ impl Slurm {
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
+        }
+    }
+
+    /// A job that has ended here and that SLURM still shows.
+    fn still_shown(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
+        let cancelled = known.directory.was_cancelled(id);
+        if !job.state.is_over() && cancelled && self.may_correct(now, job.key.id) {
+            self.correct("scancel", &[&job.address()]);
         }
     }
 
@@ -100,8 +105,7 @@ impl Slurm {
             _ => false,
         };
         let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
-        let wanted = known.engine.state().job(id).phase != Phase::Finished;
-        by_node && mine && wanted && job.requeue && job.key.restarts < MOST_RESCUES
+        by_node && mine && job.requeue && job.key.restarts < MOST_RESCUES
     }
 
     fn starting(
@@ -250,7 +254,7 @@ impl Slurm {
         let new = (*looked_through as u32..engine.job_count() as u32).map(JobId);
         open.extend(new.filter(|id| known.directory.slurm(*id).is_some()));
         *looked_through = engine.job_count();
-        open.retain(|id| engine.job(*id).phase != Phase::Finished);
+        open.retain(|id| engine.find_job(*id).is_some_and(|job| !job.has_ended()));
         let missing: Vec<JobId> =
             open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
         for id in missing {

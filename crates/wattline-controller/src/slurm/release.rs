@@ -427,8 +427,8 @@ impl Release {
             return of_ours("has ended");
         }
         let id = known.directory.find(&super::seen::key(job));
-        let id = id.filter(|id| id.index() < known.engine.state().job_count());
         let origin = id.and_then(|id| known.directory.slurm(id));
+        let id = id.filter(|id| known.engine.state().find_job(*id).is_some());
         let marked = slurm.told_by_gate(job).is_some();
         let controlled = origin.is_some_and(|origin| origin.controlled);
         if !slurm.site.looks_after(&job.partition) || !(controlled || marked) {

@@ -6,6 +6,7 @@
 //! nobody, and sees what was written when he began.
 
 use crate::directory::Note;
+mod ended;
 mod hours;
 mod snapshot;
 
@@ -184,6 +185,7 @@ impl Store {
         }
         store.connection.execute_batch(snapshot::SCHEMA).map_err(sql)?;
         store.connection.execute_batch(hours::SCHEMA).map_err(sql)?;
+        store.connection.execute_batch(ended::SCHEMA).map_err(sql)?;
         store.count()?;
         Ok(store)
     }

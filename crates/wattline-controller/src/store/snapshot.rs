@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS snapshot (
 
 /// To be raised when the same bytes would mean something else. Fields that come or go are noticed
 /// without it.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 /// Snapshots that are kept.
 const KEPT: i64 = 2;
 /// Entries that are thrown away at a time, so that nobody waits for long.

@@ -99,6 +99,34 @@ pub enum Event {
     PricesSet(Prices),
 }
 
+impl Event {
+    /// The job that it is about, if it is about one that was submitted before.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Cancelled(job)
+            | Self::Updated { job, .. }
+            | Self::OnHold { job, .. }
+            | Self::Found { job, .. }
+            | Self::Started { job, .. }
+            | Self::Stopped { job, .. }
+            | Self::Finished(job)
+            | Self::Progress { job, .. }
+            | Self::Limited { job, .. } => Some(*job),
+            Self::Measured(measurement) => Some(measurement.job),
+            Self::Clock
+            | Self::Submitted(_)
+            | Self::NodeUp(_)
+            | Self::NodeAsleep(_)
+            | Self::NodeLost(_)
+            | Self::NodeClosed(_)
+            | Self::Failed { .. }
+            | Self::BudgetSet(_)
+            | Self::PricesSet(_) => None,
+        }
+    }
+}
+
 /// Why an event was not taken in.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum EventError {

@@ -19,6 +19,10 @@ const SURPRISE: f64 = 1.5;
 
 impl Engine<'_> {
     pub(super) fn take_in(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
+        // A late report about a job that has ended and left.
+        if event.job().is_some_and(|job| self.state.has_left(job)) {
+            return Ok(());
+        }
         match event {
             Event::Clock => {}
             Event::Submitted(job) => self.submitted(now, job)?,
@@ -472,7 +476,7 @@ impl Engine<'_> {
                 break;
             }
             for id in entry.remove() {
-                if let Phase::Held(until) = self.state.job(id).phase
+                if let Some(Phase::Held(until)) = self.state.find_job(id).map(|job| job.phase)
                     && until <= now
                 {
                     let job = self.state.job_mut(id);

@@ -172,10 +172,9 @@ impl Engine<'_> {
 }
 
 impl EngineImage {
-    /// One of its jobs.
-    #[must_use]
-    pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
-        self.state.job(id)
+    /// Its jobs, by id.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobId, &Arc<Job>)> {
+        self.state.jobs()
     }
 
     /// Everything that is named is there.

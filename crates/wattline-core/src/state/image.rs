@@ -1,11 +1,13 @@
 //! The exact image of a state.
 
-use super::{Delays, JobState, NodeState, Phase, Residents, State};
+use super::{Delays, JobState, LATEST_SUBMISSIONS, NodeState, Phase, Residents, State};
 use crate::cluster::{Cluster, Menu};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::image::{ImageError, require};
 use crate::job::Job;
+use crate::job_table::JobTable;
 use crate::placement::{Placement, mask_of};
+use crate::time::Timestamp;
 use crate::units::Watts;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -15,7 +17,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateImage {
-    jobs: Vec<JobState>,
+    jobs: Vec<(JobId, JobState)>,
+    next_job: JobId,
+    first_submit: Option<Timestamp>,
     nodes: Vec<NodeState>,
     menus: Vec<Menu>,
     unfinished: usize,
@@ -36,6 +40,9 @@ impl State {
         let Self {
             cluster: _,
             jobs,
+            // Ended jobs before it have left, and are not looked for again.
+            swept: _,
+            first_submit,
             nodes,
             menus,
             menu_ids: _,
@@ -48,7 +55,9 @@ impl State {
             delays,
         } = self;
         StateImage {
-            jobs: jobs.clone(),
+            jobs: jobs.iter().map(|(id, job)| (id, job.clone())).collect(),
+            next_job: jobs.next_id(),
+            first_submit: *first_submit,
             nodes: nodes.clone(),
             menus: menus.clone(),
             unfinished: *unfinished,
@@ -71,6 +80,8 @@ impl State {
         let menu_ids = image.menus.iter().cloned().zip(ids).collect();
         let StateImage {
             jobs,
+            next_job,
+            first_submit,
             nodes,
             menus,
             unfinished,
@@ -81,9 +92,14 @@ impl State {
             touched_nodes,
             delays,
         } = image;
+        let first = jobs.first().map_or(next_job, |(id, _)| *id);
+        let jobs = JobTable::from_rows(jobs, next_job.0)
+            .ok_or(ImageError::Wrong("jobs that are not in the order of their ids"))?;
         Ok(Self {
             cluster,
+            swept: first.min(JobId(next_job.0.saturating_sub(LATEST_SUBMISSIONS as u32))),
             jobs,
+            first_submit,
             nodes,
             menus,
             menu_ids,
@@ -99,20 +115,22 @@ impl State {
 }
 
 impl StateImage {
-    pub(crate) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
-        self.jobs.get(id.index()).map(|state| &state.job)
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (JobId, &Arc<Job>)> {
+        self.jobs.iter().map(|(id, state)| (*id, &state.job))
     }
 
     /// As if a policy had seen all changes, and jobs that are over had left.
     pub(crate) fn forget_changes(&mut self) {
         self.touched_jobs.clear();
         self.touched_nodes.clear();
-        self.jobs.iter_mut().for_each(|job| job.touched = false);
+        let latest = self.next_job.0.saturating_sub(LATEST_SUBMISSIONS as u32);
+        self.jobs.retain(|(id, job)| id.0 >= latest || !job.has_ended());
+        self.jobs.iter_mut().for_each(|(_, job)| job.touched = false);
         self.nodes.iter_mut().for_each(|node| node.touched = false);
     }
 
     pub(crate) fn has_job(&self, id: JobId) -> bool {
-        id.index() < self.jobs.len()
+        self.jobs.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
     pub(crate) fn has_node(&self, id: NodeId) -> bool {
@@ -129,7 +147,7 @@ impl StateImage {
                     node.is_some_and(|node| share.mask & !mask_of(node.gpus) == 0)
                 })
         };
-        for job in &self.jobs {
+        for (_, job) in &self.jobs {
             require(job.menu.index() < self.menus.len(), "a job without shapes")?;
             let mut placements = job.planned.iter().chain(&job.held);
             require(placements.all(fits), "a job on GPUs that are not there")?;
@@ -140,7 +158,8 @@ impl StateImage {
         let jobs = self.touched_jobs.iter().all(|id| self.has_job(*id));
         let nodes = self.touched_nodes.iter().all(|id| self.has_node(*id));
         require(jobs && nodes, "something unknown has changed")?;
-        let count = |what: fn(&JobState) -> bool| self.jobs.iter().filter(|job| what(job)).count();
+        let count =
+            |what: fn(&JobState) -> bool| self.jobs.iter().filter(|(_, job)| what(job)).count();
         require(
             count(|job| job.phase != Phase::Finished) == self.unfinished
                 && count(|job| job.held.is_some()) == self.held_jobs,

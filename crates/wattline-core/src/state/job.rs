@@ -150,6 +150,12 @@ impl JobState {
         stays && !self.job.preemptible
     }
 
+    /// Whether it is over.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
     /// How many actions on it failed in a row.
     #[must_use]
     pub fn failed_attempts(&self) -> u32 {

@@ -23,6 +23,7 @@ pub use restore::RestoredJob;
 use crate::cluster::{Cluster, Menu, Shape};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::job::Job;
+use crate::job_table::JobTable;
 use crate::placement::{Placement, Share};
 use crate::plan::Reason;
 use crate::power::{self, NodePower};
@@ -32,11 +33,21 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Everything the engine knows about the cluster and its jobs.
+/// How many of the latest submissions are kept also after their end, because policies expect the
+/// near future to be like the near past. A power of two above what any of them looks at (200 jobs,
+/// or those of one mean run time); twice as many cost half a megabyte.
+pub const LATEST_SUBMISSIONS: usize = 1024;
+
+/// Everything the engine knows about the cluster and its jobs: those that are not over, and the
+/// latest submissions. What has ended leaves once a policy has seen that.
 #[derive(Clone, Debug)]
 pub struct State {
     cluster: Arc<Cluster>,
-    jobs: Vec<JobState>,
+    jobs: JobTable<JobState>,
+    /// Ended jobs before this one have left.
+    swept: JobId,
+    /// When the first job of all was submitted.
+    first_submit: Option<Timestamp>,
     nodes: Vec<NodeState>,
     menus: Vec<Menu>,
     menu_ids: HashMap<Menu, MenuId>,
@@ -56,7 +67,9 @@ impl State {
         let nodes = cluster.node_ids().map(|_| NodeState::new(now)).collect();
         let mut state = Self {
             cluster,
-            jobs: Vec::new(),
+            jobs: JobTable::default(),
+            swept: JobId(0),
+            first_submit: None,
             nodes,
             menus: Vec::new(),
             menu_ids: HashMap::new(),
@@ -93,15 +106,46 @@ impl State {
     pub(crate) fn delays_mut(&mut self) -> &mut Delays {
         &mut self.delays
     }
-    /// One job.
+    /// One job that is known to be here: it is not over, or ended since the last plan.
     #[must_use]
     pub fn job(&self, id: JobId) -> &JobState {
-        &self.jobs[id.index()]
+        &self.jobs[id]
     }
-    /// One job, if there is one of that id.
+    /// One job, if it is here: submitted, and not gone after its end.
     #[must_use]
     pub fn find_job(&self, id: JobId) -> Option<&JobState> {
-        self.jobs.get(id.index())
+        self.jobs.get(id)
+    }
+    /// Whether a job of this id was submitted once and has left after its end.
+    #[must_use]
+    pub fn has_left(&self, id: JobId) -> bool {
+        id < self.jobs.next_id() && self.jobs.get(id).is_none()
+    }
+    /// Where a job stands among the [`State::job_slots`], for dense tables that do not outlive a
+    /// view.
+    ///
+    /// # Panics
+    /// When the job is not here: a bug.
+    #[must_use]
+    pub fn job_slot(&self, id: JobId) -> usize {
+        self.jobs.slot(id).unwrap_or_else(|| panic!("{id} has left: a bug"))
+    }
+    /// How many jobs are here.
+    #[must_use]
+    pub fn job_slots(&self) -> usize {
+        self.jobs.len()
+    }
+    /// The latest submissions, at most [`LATEST_SUBMISSIONS`], by id; whether over or not.
+    pub fn latest_submissions(&self) -> impl DoubleEndedIterator<Item = (JobId, &JobState)> {
+        self.jobs_from(self.first_of_the_latest())
+    }
+    fn first_of_the_latest(&self) -> JobId {
+        JobId(self.jobs.next_id().0.saturating_sub(LATEST_SUBMISSIONS as u32))
+    }
+    /// When the first job of all was submitted.
+    #[must_use]
+    pub fn first_submit(&self) -> Option<Timestamp> {
+        self.first_submit
     }
     /// One node.
     #[must_use]
@@ -111,7 +155,7 @@ impl State {
     /// How many jobs were ever taken in; also the next job's id.
     #[must_use]
     pub fn job_count(&self) -> usize {
-        self.jobs.len()
+        self.jobs.next_id().index()
     }
     /// How many of them are not finished.
     #[must_use]
@@ -123,14 +167,14 @@ impl State {
     pub fn held_jobs(&self) -> usize {
         self.held_jobs
     }
-    /// Ids and states of all jobs that are not finished. Walks all jobs ever seen: for rebuilding
-    /// an index, not for every event.
+    /// Ids and states of all jobs that are not finished, by id: for rebuilding an index, not for
+    /// every event.
     pub fn unfinished_jobs(&self) -> impl Iterator<Item = (JobId, &JobState)> {
-        self.jobs
-            .iter()
-            .enumerate()
-            .filter(|(_, j)| j.phase != Phase::Finished)
-            .map(|(i, j)| (JobId(i as u32), j))
+        self.jobs.iter().filter(|(_, job)| job.phase != Phase::Finished)
+    }
+    /// The jobs that are here, from this id on, by id; whether over or not.
+    pub fn jobs_from(&self, first: JobId) -> impl DoubleEndedIterator<Item = (JobId, &JobState)> {
+        self.jobs.iter_from(first)
     }
     /// The shapes of a menu.
     #[must_use]
@@ -166,7 +210,6 @@ impl State {
     /// Takes a job in, with those of its shapes that `can_run` in. It waits until a plan says
     /// otherwise.
     pub fn submit(&mut self, job: Arc<Job>, can_run: impl Fn(Shape) -> bool) -> JobId {
-        let id = JobId(self.jobs.len() as u32);
         let shapes = self.cluster.menu(&job);
         let menu = if shapes.iter().all(|shape| can_run(*shape)) {
             shapes
@@ -174,7 +217,8 @@ impl State {
             shapes.iter().copied().filter(|shape| can_run(*shape)).collect()
         };
         let menu = self.intern(menu);
-        self.jobs.push(JobState::new(job, menu));
+        self.first_submit.get_or_insert(job.submit);
+        let id = self.jobs.push(JobState::new(job, menu));
         self.unfinished += 1;
         self.touch_job(id);
         id
@@ -197,11 +241,11 @@ impl State {
     fn mold_to(&mut self, id: JobId, shape: Shape) {
         let menu: Menu = Arc::from([shape]);
         let menu = self.intern(menu);
-        self.jobs[id.index()].menu = menu;
+        self.jobs[id].menu = menu;
     }
 
     pub(crate) fn job_mut(&mut self, id: JobId) -> &mut JobState {
-        &mut self.jobs[id.index()]
+        &mut self.jobs[id]
     }
     pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut NodeState {
         &mut self.nodes[id.index()]
@@ -209,7 +253,7 @@ impl State {
 
     /// Tells the policy that a job is not as it was.
     pub(crate) fn touch_job(&mut self, id: JobId) {
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         if !job.touched {
             job.touched = true;
             self.touched_jobs.push(id);
@@ -225,11 +269,22 @@ impl State {
     }
     /// The policy has seen all of that.
     pub(crate) fn clear_touched(&mut self) {
+        let latest = self.first_of_the_latest();
         for id in self.touched_jobs.drain(..) {
-            self.jobs[id.index()].touched = false;
+            self.jobs[id].touched = false;
+            if id < self.swept && self.jobs[id].has_ended() {
+                self.jobs.remove(id);
+            }
         }
         for id in self.touched_nodes.drain(..) {
             self.nodes[id.index()].touched = false;
+        }
+        // Jobs that are no longer among the latest submissions.
+        while self.swept < latest {
+            if self.jobs.get(self.swept).is_some_and(JobState::has_ended) {
+                self.jobs.remove(self.swept);
+            }
+            self.swept = JobId(self.swept.0 + 1);
         }
     }
 
@@ -241,7 +296,7 @@ impl State {
         reason: Reason,
         now: Timestamp,
     ) {
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         job.reason = reason;
         let old = std::mem::replace(&mut job.planned, placement);
         if let Some(old) = old {
@@ -254,7 +309,7 @@ impl State {
                 self.settle(share.node);
             }
         }
-        if let Some(new) = self.jobs[id.index()].planned.clone() {
+        if let Some(new) = self.jobs[id].planned.clone() {
             let limit = new.configuration.power_limit;
             for share in new.allocation.shares() {
                 let node = &mut self.nodes[share.node.index()];
@@ -292,14 +347,14 @@ impl State {
             node.held.insert(Resident { job: id, mask: share.mask, limit });
             self.settle(share.node);
         }
-        self.jobs[id.index()].held = Some(placement);
+        self.jobs[id].held = Some(placement);
         self.held_jobs += 1;
         self.settle_job(id);
     }
 
     /// The job holds nothing any more.
     pub(crate) fn release(&mut self, id: JobId) {
-        let Some(placement) = self.jobs[id.index()].held.take() else { return };
+        let Some(placement) = self.jobs[id].held.take() else { return };
         self.held_jobs -= 1;
         for share in placement.allocation.shares() {
             self.nodes[share.node.index()].held.remove(id);
@@ -310,14 +365,14 @@ impl State {
 
     /// The limit that is counted for a job's GPUs.
     pub(crate) fn counted_limit(&self, id: JobId) -> Option<Watts> {
-        let share = self.jobs[id.index()].held.as_ref()?.allocation.shares().next()?;
+        let share = self.jobs[id].held.as_ref()?.allocation.shares().next()?;
         let residents = &self.nodes[share.node.index()].held;
         residents.iter().find(|r| r.job == id).map(|r| r.limit)
     }
 
     /// The limit that must be counted for a job's GPUs.
     pub(crate) fn count_limit(&mut self, id: JobId, limit: Watts) {
-        let Some(placement) = &self.jobs[id.index()].held else { return };
+        let Some(placement) = &self.jobs[id].held else { return };
         for share in placement.allocation.clone().shares() {
             self.nodes[share.node.index()].held.set_limit(id, limit);
             self.settle(share.node);
@@ -325,17 +380,19 @@ impl State {
     }
 
     pub(crate) fn finish(&mut self, id: JobId) {
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         if job.phase != Phase::Finished {
             job.phase = Phase::Finished;
             self.unfinished -= 1;
+            // It leaves when policies have seen this.
+            self.touch_job(id);
         }
     }
 
     /// A job that is where it is planned stays there if a node of it is closed, or if it is choosy
     /// about nodes.
     fn settle_job(&mut self, id: JobId) {
-        let job = &self.jobs[id.index()];
+        let job = &self.jobs[id];
         let closed = |share: Share| self.nodes[share.node.index()].power == NodePower::Closed;
         let stays = match (&job.held, &job.planned) {
             (Some(held), Some(planned)) => {
@@ -345,7 +402,7 @@ impl State {
             _ => false,
         };
         if job.stays != stays {
-            self.jobs[id.index()].stays = stays;
+            self.jobs[id].stays = stays;
             self.touch_job(id);
         }
     }

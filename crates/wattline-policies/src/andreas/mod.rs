@@ -83,7 +83,7 @@ impl Policy for Andreas {
         }
         let mut plan = Plan::unchanged(view.plan);
         say_jobs(&problem, &placements, &mut plan);
-        let held = problem.decides.held_with(view.state, &placements);
+        let held = problem.decides.held_with(view.state, placements.iter().flatten());
         say_nodes(view, &held, self.options.sleep_after, &mut plan);
         plan
     }

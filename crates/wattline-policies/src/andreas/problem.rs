@@ -86,7 +86,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         };
         problem.items = items(view);
         for item in &problem.items {
-            problem.decides.add(item.id);
+            problem.decides.add(view.state, item.id);
         }
         problem.all_postponed = problem.items.iter().map(|item| item.postponed).sum();
         problem.sort_nodes();

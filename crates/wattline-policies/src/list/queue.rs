@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, MenuId};
+use wattline_core::job_table::JobTable;
 
 /// The order in which jobs are considered, smallest first.
 pub(crate) type Rank = u64;
@@ -14,8 +15,8 @@ pub(crate) type Rank = u64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingJobs {
     menus: Vec<BTreeSet<(Rank, JobId)>>,
-    /// Where each job is, by job id.
-    places: Vec<Option<(MenuId, Rank)>>,
+    /// Where each waiting job is.
+    places: JobTable<(MenuId, Rank)>,
 }
 
 impl WaitingJobs {
@@ -25,10 +26,10 @@ impl WaitingJobs {
 
     /// Puts the job where it belongs; `None`: it does not wait.
     pub(crate) fn set(&mut self, job: JobId, place: Option<(MenuId, Rank)>) {
-        if self.places.len() <= job.index() {
-            self.places.resize(job.index() + 1, None);
-        }
-        let old = std::mem::replace(&mut self.places[job.index()], place);
+        let old = match place {
+            Some(place) => self.places.insert(job, place),
+            None => self.places.remove(job),
+        };
         if old == place {
             return;
         }

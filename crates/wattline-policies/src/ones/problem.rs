@@ -5,18 +5,19 @@
 
 use super::batch;
 use super::room::Room;
+use crate::placing::Decided;
 use crate::placing::{Choice, FreeGpus};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::Elasticity;
-use wattline_core::placement::{Allocation, Configuration, Placement, mask_of};
+use wattline_core::placement::{Allocation, Configuration, Placement};
 use wattline_core::plan::Reason;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::{self, NodePower, Occupancy};
 use wattline_core::predictor::Prediction;
-use wattline_core::state::{JobState, Phase, Resident};
+use wattline_core::state::{JobState, Phase};
 use wattline_core::units::{Seconds, Watts};
 
 /// Of the jobs that hold nothing, at most this many per GPU are looked at, shortest first.
@@ -102,7 +103,7 @@ pub(super) struct Problem<'v, 'a> {
     /// Jobs that certainly wait.
     pub(super) left_out: Vec<JobId>,
     /// By job: whether it is among the items or left out. All others stay as they are.
-    decides: Vec<bool>,
+    decides: Decided,
     /// The GPUs there are for the items.
     pub(super) gpus: f64,
     /// The same, by GPU type.
@@ -126,16 +127,16 @@ type Kind = (u32, u32, bool, u32, u32, u32, u32);
 impl<'v, 'a> Problem<'v, 'a> {
     pub(super) fn new(view: &'v ClusterView<'a>) -> Self {
         let state = view.state;
-        let mut decides = vec![false; state.job_count()];
+        let mut decides = Decided::nobody(state);
         let ours = |job: &JobState| job.is_plannable() && !job.is_pinned();
         let mut asked = 0_u64;
         for (id, job) in state.unfinished_jobs().filter(|(_, job)| ours(job)) {
-            decides[id.index()] = true;
+            decides.add(state, id);
             asked += u64::from(job.job.gpus.requested);
         }
         let free = |id: NodeId| {
             let there = state.node(id).is_ours();
-            there.then(|| free_mask(view, &decides, id))
+            there.then(|| decides.free_mask(state, id))
         };
         let cluster = state.cluster();
         let mut gpus_of = vec![0; cluster.gpu_types().len()];
@@ -144,7 +145,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         }
         let gpus: u32 = gpus_of.iter().sum();
         let crowded = asked > u64::from(gpus);
-        let held: Vec<Occupancy> = cluster.node_ids().map(|id| fixed(view, &decides, id)).collect();
+        let held: Vec<Occupancy> = cluster.node_ids().map(|id| decides.fixed(state, id)).collect();
         let empty = Room::new(view, FreeGpus::of(cluster, free), held);
         let mut rates: BTreeMap<Kind, Rc<[Rate]>> = BTreeMap::new();
         let (mut items, mut left_out) = (Vec::new(), Vec::new());
@@ -176,37 +177,8 @@ impl<'v, 'a> Problem<'v, 'a> {
         &self,
         placements: impl Iterator<Item = &'p Placement>,
     ) -> Vec<Occupancy> {
-        let ids = self.view.state.cluster().node_ids();
-        let mut held: Vec<Occupancy> = ids.map(|id| fixed(self.view, &self.decides, id)).collect();
-        for placement in placements {
-            for share in placement.allocation.shares() {
-                let node = &mut held[share.node.index()];
-                *node = node.with(share.count(), placement.configuration.power_limit);
-            }
-        }
-        held
+        self.decides.held_with(self.view.state, placements)
     }
-}
-
-fn stays<'v>(
-    view: &ClusterView<'v>,
-    decides: &[bool],
-    id: NodeId,
-) -> impl Iterator<Item = &'v Resident> {
-    let residents = view.state.node(id).planned.iter();
-    residents.filter(|resident| !decides[resident.job.index()])
-}
-
-/// GPUs of a node that this plan decides about.
-fn free_mask(view: &ClusterView<'_>, decides: &[bool], id: NodeId) -> u64 {
-    let all = mask_of(view.state.cluster().node(id).gpus);
-    stays(view, decides, id).fold(all, |mask, resident| mask & !resident.mask)
-}
-
-/// What stays on a node whatever is planned.
-fn fixed(view: &ClusterView<'_>, decides: &[bool], id: NodeId) -> Occupancy {
-    let none = Occupancy::default();
-    stays(view, decides, id).fold(none, |sum, r| sum.with(r.mask.count_ones(), r.limit))
 }
 
 fn kind(job: &JobState, limit: u32) -> Kind {

@@ -5,24 +5,24 @@ use wattline_core::placement::{Placement, mask_of};
 use wattline_core::power::Occupancy;
 use wattline_core::state::{Resident, State};
 
-/// Which jobs a plan decides about.
+/// Which jobs a plan decides about, by their slots in the view.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided(Vec<bool>);
 
 impl Decided {
     /// None of them.
     pub(crate) fn nobody(state: &State) -> Self {
-        Self(vec![false; state.job_count()])
+        Self(vec![false; state.job_slots()])
     }
 
     /// This one too.
-    pub(crate) fn add(&mut self, id: JobId) {
-        self.0[id.index()] = true;
+    pub(crate) fn add(&mut self, state: &State, id: JobId) {
+        self.0[state.job_slot(id)] = true;
     }
 
     fn stays<'s>(&'s self, state: &'s State, id: NodeId) -> impl Iterator<Item = &'s Resident> {
         let residents = state.node(id).planned.iter();
-        residents.filter(|resident| !self.0[resident.job.index()])
+        residents.filter(|resident| !self.0[state.job_slot(resident.job)])
     }
 
     /// What stays on a node whatever is planned.
@@ -38,10 +38,14 @@ impl Decided {
     }
 
     /// What each node holds with these placements.
-    pub(crate) fn held_with(&self, state: &State, placed: &[Option<Placement>]) -> Vec<Occupancy> {
+    pub(crate) fn held_with<'p>(
+        &self,
+        state: &State,
+        placed: impl Iterator<Item = &'p Placement>,
+    ) -> Vec<Occupancy> {
         let ids = state.cluster().node_ids();
         let mut held: Vec<Occupancy> = ids.map(|id| self.fixed(state, id)).collect();
-        for placement in placed.iter().flatten() {
+        for placement in placed {
             for share in placement.allocation.shares() {
                 let node = &mut held[share.node.index()];
                 *node = node.with(share.count(), placement.configuration.power_limit);

@@ -92,7 +92,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             let Some(kind) = kind else { continue };
             let cost = view.predictor.restart(&job.job);
             let started = job.first_start.is_some();
-            problem.decides.add(id);
+            problem.decides.add(view.state, id);
             problem.items.push(Item {
                 id,
                 kind,
@@ -206,7 +206,7 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     /// What a node holds in a plan, whatever this plan is.
     pub(super) fn held(&self, placements: &Placements) -> Vec<Occupancy> {
-        self.decides.held_with(self.view.state, placements)
+        self.decides.held_with(self.view.state, placements.iter().flatten())
     }
 
     /// Committed power of a node that holds this: asleep if that is nothing, and otherwise as if

@@ -6,7 +6,7 @@
 use super::model::Problem;
 use super::prices::PriceCurve;
 use super::ways::{Way, Ways};
-use wattline_core::ids::JobId;
+use wattline_core::state::JobState;
 
 /// The latest jobs that are looked at.
 const LATEST: usize = 200;
@@ -61,10 +61,10 @@ fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
     let mut known = Ways::new(true);
-    let count = view.state.job_count();
+    let latest: Vec<&JobState> =
+        view.state.latest_submissions().rev().take(LATEST).map(|(_, job)| job).collect();
     let mut jobs = Vec::new();
-    for at in count.saturating_sub(LATEST)..count {
-        let job = view.state.job(JobId(at as u32));
+    for job in latest.into_iter().rev() {
         let work = job.job.work.0;
         let spends = |way: &Way| {
             let time = work / way.rate;

@@ -28,26 +28,25 @@ pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective, know
     let view = problem.view;
     let now = view.now;
     let ahead = AHEAD * problem.mean_time;
-    let count = view.state.job_count();
-    let job = |at: usize| view.state.job(JobId(at as u32));
-    let age = |at: usize| now.since(job(at).job.submit).get();
-    if count == 0 {
-        return;
-    }
+    let Some(first) = view.state.first_submit() else { return };
     // At the beginning little has been seen, and that is taken to repeat itself.
-    let seen = ahead.min(age(0));
+    let seen = ahead.min(now.since(first).get());
     if seen <= 0.0 {
         return;
     }
-    let recent = (0..count).rev().take_while(|at| age(*at) < seen).count();
+    let age = |job: &JobState| now.since(job.job.submit).get();
+    let latest = view.state.latest_submissions().rev();
+    let mut jobs: Vec<(JobId, &JobState)> = latest.take_while(|(_, j)| age(j) < seen).collect();
+    jobs.reverse();
+    let recent = jobs.len();
     let again = (ahead / seen).min(REPEATS);
     let step = (recent as f64 * again / MOST as f64).ceil().max(1.0) as usize;
     let mut turn = 0.0;
     while turn < again {
-        for at in (count - recent..count).step_by(step) {
-            let release = seen * (turn + 1.0) - age(at);
+        for (id, job) in jobs.iter().step_by(step) {
+            let release = seen * (turn + 1.0) - age(job);
             if release < ahead {
-                add(problem, objective, known, (at, job(at)), release, step as f64);
+                add(problem, objective, known, (*id, job), release, step as f64);
             }
         }
         turn += 1.0;
@@ -58,7 +57,7 @@ fn add(
     problem: &mut Problem<'_, '_>,
     objective: &Objective,
     known: &mut Ways,
-    (id, job): (usize, &JobState),
+    (id, job): (JobId, &JobState),
     at: f64,
     many: f64,
 ) {
@@ -73,7 +72,7 @@ fn add(
     let age = view.now.since(job.job.submit).get();
     let (weight, due) = objective.lateness(view, job);
     let mut item = Item {
-        id: JobId(id as u32),
+        id,
         weight,
         due: due + age + at,
         work: job.job.work.0,

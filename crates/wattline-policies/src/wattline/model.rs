@@ -399,9 +399,8 @@ pub(super) fn commits(job: &JobState) -> bool {
 
 /// Not all of the latest submissions came at once.
 fn jobs_keep_coming(view: &ClusterView<'_>) -> bool {
-    let count = view.state.job_count();
-    let first = count.saturating_sub(LATEST);
-    let mut submits = (first..count).map(|at| view.state.job(JobId(at as u32)).job.submit);
+    let latest = view.state.latest_submissions().rev().take(LATEST);
+    let mut submits = latest.map(|(_, job)| job.job.submit);
     let Some(oldest) = submits.next() else { return false };
     submits.any(|submit| submit != oldest)
 }

@@ -25,12 +25,12 @@ pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
     let mut taken: Vec<u64> = vec![0; state.cluster().nodes().len()];
     let mut held = vec![Occupancy::default(); taken.len()];
     let ours: Vec<bool> = {
-        let mut ours = vec![false; state.job_count()];
-        problem.items.iter().for_each(|item| ours[item.id.index()] = true);
+        let mut ours = vec![false; state.job_slots()];
+        problem.items.iter().for_each(|item| ours[state.job_slot(item.id)] = true);
         ours
     };
     for id in state.cluster().node_ids() {
-        for resident in state.node(id).planned.iter().filter(|r| !ours[r.job.index()]) {
+        for resident in state.node(id).planned.iter().filter(|r| !ours[state.job_slot(r.job)]) {
             taken[id.index()] |= resident.mask;
             held[id.index()] = held[id.index()].with(resident.mask.count_ones(), resident.limit);
         }

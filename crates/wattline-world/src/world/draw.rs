@@ -14,7 +14,7 @@ use wattline_core::units::Watts;
 impl World {
     /// From now on energy costs this.
     pub fn set_prices(&mut self, now: Timestamp, prices: Prices) {
-        for job in &mut self.jobs {
+        for job in self.jobs.values_mut() {
             job.settle(now, self.meter.prices());
         }
         self.pue = prices.pue;
@@ -22,8 +22,10 @@ impl World {
         for id in 0..self.nodes.len() as u32 {
             self.draw(now, NodeId(id));
         }
-        for id in 0..self.jobs.len() as u32 {
-            self.attribute(now, JobId(id));
+        let running: Vec<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.run.is_some()).map(|(id, _)| id).collect();
+        for id in running {
+            self.attribute(now, id);
         }
     }
 
@@ -62,7 +64,7 @@ impl World {
     fn split(&self, id: NodeId) -> PowerSplit {
         let state = &self.nodes[id.index()];
         let jobs = state.residents.iter().filter_map(|(job, count)| {
-            let run = self.jobs[job.index()].run.as_ref()?;
+            let run = self.jobs[*job].run.as_ref()?;
             Some(run.per_gpu * f64::from(*count))
         });
         node_split(&self.cluster, id, state.power, (state.busy, jobs.sum()), self.pue)
@@ -70,7 +72,7 @@ impl World {
 
     /// Settles a job's energy and recomputes its part of its nodes' power.
     fn attribute(&mut self, now: Timestamp, id: JobId) {
-        let Some(run) = &self.jobs[id.index()].run else {
+        let Some(run) = &self.jobs[id].run else {
             return;
         };
         let power = run.placement.allocation.shares().fold(Part::default(), |sum, share| {
@@ -78,7 +80,7 @@ impl World {
             let node = self.cluster.node(share.node);
             sum + power::part(node, busy, share.count(), run.per_gpu, self.pue)
         });
-        let job = &mut self.jobs[id.index()];
+        let job = &mut self.jobs[id];
         job.settle(now, self.meter.prices());
         if let Some(run) = &mut job.run {
             run.power = power;

@@ -15,6 +15,7 @@ use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::image::{ImageError, require};
 use wattline_core::job::{Job, Work};
+use wattline_core::job_table::JobTable;
 use wattline_core::placement::{Placement, mask_of};
 use wattline_core::prices::Bill;
 use wattline_core::units::Joules;
@@ -23,7 +24,8 @@ use wattline_core::units::Joules;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorldImage {
-    jobs: Vec<JobImage>,
+    jobs: Vec<(JobId, JobImage)>,
+    next_job: JobId,
     nodes: Vec<WorldNode>,
     to_come: EventQueue<Happening>,
     events: VecDeque<Event>,
@@ -66,7 +68,8 @@ impl World {
             happened,
         } = self;
         WorldImage {
-            jobs: jobs.iter().map(JobImage::of).collect(),
+            jobs: jobs.iter().map(|(id, job)| (id, JobImage::of(job))).collect(),
+            next_job: jobs.next_id(),
             nodes: nodes.clone(),
             to_come: to_come.clone(),
             events: events.clone(),
@@ -88,13 +91,13 @@ impl World {
         job: impl Fn(JobId) -> Option<Arc<Job>>,
     ) -> Result<(), ImageError> {
         image.check(self)?;
-        let WorldImage { jobs, nodes, to_come, events, meter, room, log, happened } = image;
-        let jobs: Option<Vec<WorldJob>> = jobs
-            .into_iter()
-            .zip(0..)
-            .map(|(image, id)| Some(image.with(job(JobId(id))?)))
-            .collect();
-        self.jobs = jobs.ok_or(ImageError::Wrong("a job of the cluster that nobody submitted"))?;
+        let WorldImage { jobs, next_job, nodes, to_come, events, meter, room, log, happened } =
+            image;
+        let jobs: Option<Vec<(JobId, WorldJob)>> =
+            jobs.into_iter().map(|(id, image)| Some((id, image.with(job(id)?)))).collect();
+        let jobs = jobs.ok_or(ImageError::Wrong("a job of the cluster that nobody submitted"))?;
+        self.jobs = JobTable::from_rows(jobs, next_job.0)
+            .ok_or(ImageError::Wrong("jobs of the cluster that are not in the order of ids"))?;
         self.nodes = nodes;
         self.to_come = to_come;
         self.events = events;
@@ -128,10 +131,8 @@ impl JobImage {
 }
 
 impl WorldImage {
-    /// How many jobs it has heard of.
-    #[must_use]
-    pub fn job_count(&self) -> usize {
-        self.jobs.len()
+    fn knows(&self, id: JobId) -> bool {
+        self.jobs.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
     /// Everything that is named is there.
@@ -142,8 +143,7 @@ impl WorldImage {
             self.nodes.len() == nodes.len() && self.room.fits(cluster),
             "a cluster with other nodes",
         )?;
-        let (job, node) =
-            (|id: JobId| id.index() < self.jobs.len(), |id: NodeId| id.index() < self.nodes.len());
+        let (job, node) = (|id: JobId| self.knows(id), |id: NodeId| id.index() < self.nodes.len());
         let resident = |state: &WorldNode| state.residents.iter().all(|(id, _)| job(*id));
         let fits = self.nodes.iter().zip(nodes);
         let mut fits = fits.map(|(state, node)| state.busy <= node.gpus.into() && resident(state));
@@ -153,14 +153,15 @@ impl WorldImage {
             | Happening::Finishes(id, _)
             | Happening::Leaves(id, _)
             | Happening::Saved(id, _)
-            | Happening::Measured(id, _) => job(*id),
+            // Of a job that was forgotten nothing comes any more.
+            | Happening::Measured(id, _) => *id < self.next_job,
             Happening::Booted(id, _)
             | Happening::Asleep(id, _)
             | Happening::Fails(id)
             | Happening::Repaired(id) => node(*id),
         });
         require(known, "something unknown is to come")?;
-        let placements = self.jobs.iter().flat_map(|job| {
+        let placements = self.jobs.iter().flat_map(|(_, job)| {
             let told = job.told.as_ref().map(|told| &told.1);
             told.into_iter().chain(job.run.as_ref().map(|run| &run.placement))
         });

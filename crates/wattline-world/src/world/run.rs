@@ -25,6 +25,19 @@ pub(super) struct WorldJob {
 }
 
 impl WorldJob {
+    pub(super) fn new(job: Arc<Job>) -> Self {
+        Self {
+            job,
+            done: Work::ZERO,
+            told: None,
+            run: None,
+            epoch: 0,
+            starts: 0,
+            energy: Joules::ZERO,
+            bill: Bill::default(),
+        }
+    }
+
     /// Books what the job has drawn since its part of the power last changed.
     pub(super) fn settle(&mut self, now: Timestamp, prices: &Prices) {
         let Some(run) = &mut self.run else { return };

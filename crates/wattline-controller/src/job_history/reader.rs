@@ -1,0 +1,134 @@
+//! Looking ended jobs up, beside the loop and without disturbing it.
+
+use super::EndedJob;
+use super::table::{COLUMNS, read};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use thiserror::Error;
+use wattline_core::Timestamp;
+use wattline_core::ids::JobId;
+
+/// How long a read waits for a writer. In WAL mode it waits only while the file is being recovered
+/// or checkpointed, which takes milliseconds.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why ended jobs cannot be looked up.
+#[derive(Debug, Error)]
+#[error("{}: the history of ended jobs cannot be read: {source}", path.display())]
+pub struct HistoryError {
+    path: PathBuf,
+    source: rusqlite::Error,
+}
+
+/// Which of them.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// From this number on.
+    pub from: JobId,
+    /// Of this user only.
+    pub user: Option<&'a str>,
+    /// Cancelled ones, or those that finished; both, if not said.
+    pub cancelled: Option<bool>,
+    /// So many at most.
+    pub limit: usize,
+}
+
+/// The history of ended jobs in a journal's file. Reads wait for each other, and nothing else for
+/// them.
+#[derive(Debug)]
+pub struct JobHistory {
+    path: PathBuf,
+    /// Opened when it is first asked, and again after an error.
+    connection: Mutex<Option<Connection>>,
+}
+
+impl JobHistory {
+    /// The history in this file; nothing is opened yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), connection: Mutex::default() }
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub fn job(&self, id: JobId) -> Result<Option<EndedJob>, HistoryError> {
+        let ask = format!("SELECT {COLUMNS} FROM ended_job WHERE job = ?1");
+        self.ask(|connection| connection.prepare_cached(&ask)?.query_row([id.0], read).optional())
+    }
+
+    /// Jobs by number.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub fn page(&self, page: &Page<'_>) -> Result<Vec<EndedJob>, HistoryError> {
+        let of_user = if page.user.is_some() { "user = ?2" } else { "?2 IS NULL" };
+        let ask = format!(
+            "SELECT {COLUMNS} FROM ended_job WHERE job >= ?1 AND {of_user} \
+             AND (?3 IS NULL OR cancelled = ?3) ORDER BY job LIMIT ?4"
+        );
+        self.rows(&ask, (page.from.0, page.user, page.cancelled, page.limit as i64))
+    }
+
+    /// Jobs that ended in a period, and those that were submitted in it, by number.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub fn between(
+        &self,
+        since: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<EndedJob>, HistoryError> {
+        // Each half has an index.
+        let ask = format!(
+            "SELECT {COLUMNS} FROM ended_job WHERE job IN ( \
+             SELECT job FROM ended_job WHERE ended >= ?1 AND ended < ?2 UNION \
+             SELECT job FROM ended_job WHERE submit >= ?1 AND submit < ?2) ORDER BY job"
+        );
+        self.rows(&ask, (since.micros(), until.micros()))
+    }
+
+    /// How many jobs there are.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub fn count(&self) -> Result<u64, HistoryError> {
+        let ask = "SELECT count(*) FROM ended_job";
+        let count: i64 = self.ask(|connection| connection.query_row(ask, (), |row| row.get(0)))?;
+        Ok(count.unsigned_abs())
+    }
+
+    fn rows(&self, ask: &str, params: impl Params) -> Result<Vec<EndedJob>, HistoryError> {
+        self.ask(|connection| {
+            let mut statement = connection.prepare_cached(ask)?;
+            let rows = statement.query_map(params, read)?;
+            rows.collect()
+        })
+    }
+
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, HistoryError> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match &*connection {
+            Some(open) => ask(open),
+            None => self.open().and_then(|open| ask(connection.insert(open))),
+        };
+        answer.map_err(|source| {
+            // The file may have been exchanged; the next one who asks opens it anew.
+            *connection = None;
+            HistoryError { path: self.path.clone(), source }
+        })
+    }
+
+    fn open(&self) -> Result<Connection, rusqlite::Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(connection)
+    }
+}
