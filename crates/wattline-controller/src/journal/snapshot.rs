@@ -1,19 +1,22 @@
 //! Snapshots: what all entries up to one have come to, so that these need not be read again.
 //!
-//! Each is written in a transaction of its own and has a checksum; the last two are kept, so that
-//! one that cannot be read does no harm. Entries before the older of the two may be thrown away,
-//! if the owner wants that.
+//! Each is written in a transaction of its own, has a checksum and says after which entry of which
+//! journal it was taken; the last two are kept, so that one that cannot be read does no harm.
+//! Entries before the older of the two may be thrown away, if the owner wants that.
 
-use super::{Store, StoreError, of};
-use rusqlite::{OptionalExtension, TransactionBehavior};
+use super::chain::{self, Link};
+use super::head::Head;
+use super::{Store, StoreError, prune};
+use rusqlite::{Connection, OptionalExtension};
 use wattline_core::Timestamp;
 use wattline_core::units::Seconds;
 
 pub(super) const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS snapshot (
+CREATE TABLE snapshot (
     number INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
     format INTEGER NOT NULL,
+    link INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     image BLOB NOT NULL
 ) STRICT;
@@ -23,12 +26,9 @@ CREATE TABLE IF NOT EXISTS snapshot (
 /// without it.
 const FORMAT: i64 = 1;
 /// Snapshots that are kept.
-const KEPT: i64 = 2;
+pub(super) const KEPT: u64 = 2;
 /// Entries that are thrown away at a time, so that nobody waits for long.
 const MOST_PRUNED: u64 = 20_000;
-/// Where it says how many are gone, and how many jobs were submitted in them.
-const PRUNED: &str = "pruned";
-const PRUNED_JOBS: &str = "jobs in what was pruned";
 
 /// Which snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,25 +46,28 @@ pub struct Keep {
     pub younger_than: Option<Seconds>,
 }
 
+/// The snapshots that there are, newest first.
+pub(super) fn saved(connection: &Connection) -> rusqlite::Result<Vec<Saved>> {
+    let ask = "SELECT count(*) FROM sqlite_schema WHERE name = 'snapshot'";
+    let there: i64 = connection.query_row(ask, (), |row| row.get(0))?;
+    if there == 0 {
+        return Ok(Vec::new());
+    }
+    let mut ask = connection.prepare("SELECT number, at FROM snapshot ORDER BY number DESC")?;
+    let saved = ask.query_map((), |row| {
+        let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok(Saved { number: number.max(0) as u64, at: Timestamp::from_micros(at) })
+    })?;
+    saved.collect()
+}
+
 impl Store {
     /// The snapshots that there are, newest first.
     ///
     /// # Errors
     /// When the journal cannot be read.
     pub fn saved(&self) -> Result<Vec<Saved>, StoreError> {
-        let sql = |source| of(&self.path, source);
-        let ask = "SELECT count(*) FROM sqlite_schema WHERE name = 'snapshot'";
-        let there: i64 = self.connection.query_row(ask, (), |row| row.get(0)).map_err(sql)?;
-        if there == 0 {
-            return Ok(Vec::new());
-        }
-        let ask = "SELECT number, at FROM snapshot ORDER BY number DESC";
-        let mut ask = self.connection.prepare(ask).map_err(sql)?;
-        let saved = ask.query_map((), |row| {
-            let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
-            Ok(Saved { number: number.max(0) as u64, at: Timestamp::from_micros(at) })
-        });
-        saved.and_then(Iterator::collect).map_err(sql)
+        saved(&self.connection).map_err(|e| self.sql(e))
     }
 
     /// The bytes of a snapshot, or why they are not to be believed.
@@ -75,11 +78,12 @@ impl Store {
         if saved.number > self.len() {
             return Ok(Err("it is of entries that are not there".into()));
         }
-        let ask = "SELECT format, checksum, image FROM snapshot WHERE number = ?1";
-        let row = self.connection.query_row(ask, [saved.number as i64], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(2)?))
+        let ask = "SELECT format, link, checksum, image FROM snapshot WHERE number = ?1";
+        let row = self.connection.query_row(ask, [saved.number], |row| {
+            let (format, link): (i64, Link) = (row.get(0)?, row.get(1)?);
+            Ok((format, link, row.get::<_, u32>(2)?, row.get::<_, Vec<u8>>(3)?))
         });
-        let (format, checksum, packed) = match row.map_err(|source| of(&self.path, source)) {
+        let (format, link, checksum, packed) = match row.map_err(|e| self.sql(e)) {
             Ok(row) => row,
             Err(StoreError::Damaged { what, .. }) => return Ok(Err(what)),
             Err(error) => return Err(error),
@@ -87,10 +91,27 @@ impl Store {
         if format != FORMAT {
             return Ok(Err(format!("it has format {format}, this program reads {FORMAT}")));
         }
-        if i64::from(crc32fast::hash(&packed)) != checksum {
+        if self.checksum(saved, link, &packed) != checksum {
             return Ok(Err("it is damaged".into()));
         }
+        match self.link(saved.number) {
+            Ok(there) if there == link => {}
+            Ok(_) | Err(StoreError::Damaged { .. }) => {
+                return Ok(Err(format!(
+                    "entry {} is not the one it was taken after",
+                    saved.number
+                )));
+            }
+            Err(error) => return Err(error),
+        }
         Ok(lz4_flex::decompress_size_prepended(&packed).map_err(|error| error.to_string()))
+    }
+
+    fn checksum(&self, saved: Saved, link: Link, packed: &[u8]) -> u32 {
+        let number = saved.number.to_le_bytes();
+        let at = saved.at.micros().to_le_bytes();
+        let parts = [&number[..], &at, &FORMAT.to_le_bytes(), &link.to_le_bytes(), packed];
+        chain::checksum(&self.head.journal, &parts)
     }
 
     /// Writes a snapshot down, and throws away what need not be kept. When this returns it is on
@@ -100,16 +121,13 @@ impl Store {
     /// When it could not be written; then nothing has changed.
     pub fn save(&mut self, saved: Saved, image: &[u8], keep: &Keep) -> Result<(), StoreError> {
         let packed = lz4_flex::compress_prepend_size(image);
-        let checksum = i64::from(crc32fast::hash(&packed));
-        let (pruned, jobs_before) = (self.pruned()?, self.pruned_jobs()?);
-        let write = || -> Result<(), rusqlite::Error> {
-            let transaction = rusqlite::Transaction::new_unchecked(
-                &self.connection,
-                TransactionBehavior::Immediate,
-            )?;
+        let link = self.link(saved.number)?;
+        let checksum = self.checksum(saved, link, &packed);
+        let mut head = self.head.clone();
+        self.write(|before, transaction| {
             transaction.execute(
-                "INSERT OR REPLACE INTO snapshot VALUES (?1, ?2, ?3, ?4, ?5)",
-                (saved.number as i64, saved.at.micros(), FORMAT, checksum, &packed),
+                "INSERT OR REPLACE INTO snapshot VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                (saved.number, saved.at.micros(), FORMAT, link, checksum, &packed),
             )?;
             transaction.execute(
                 "DELETE FROM snapshot WHERE number NOT IN
@@ -119,28 +137,18 @@ impl Store {
             if let Some(age) = keep.younger_than {
                 // With a single snapshot everything is kept: it may turn out to be damaged.
                 let needed = "SELECT min(number) FROM snapshot HAVING count(*) >= ?1";
-                let needed = transaction.query_row(needed, [KEPT], |row| row.get::<_, i64>(0));
-                let last = needed.optional()?.unwrap_or(0).min((pruned + MOST_PRUNED) as i64);
-                let old = "SELECT coalesce(max(number), 0) FROM
-                           (SELECT number, at FROM journal WHERE number <= ?1) WHERE at < ?2";
-                let before = (saved.at - age).micros();
-                let last: i64 = transaction.query_row(old, (last, before), |row| row.get(0))?;
-                if last > pruned as i64 {
-                    let jobs = "SELECT count(*) FROM journal, json_each(entry, '$.events') AS event
-                                WHERE number <= ?1
-                                AND json_extract(event.value, '$.submitted') IS NOT NULL";
-                    let jobs: i64 = transaction.query_row(jobs, [last], |row| row.get(0))?;
-                    transaction.execute("DELETE FROM journal WHERE number <= ?1", [last])?;
-                    let note = "INSERT OR REPLACE INTO about VALUES (?1, ?2)";
-                    transaction.execute(note, (PRUNED, last.to_string()))?;
-                    transaction
-                        .execute(note, (PRUNED_JOBS, (jobs_before + jobs as u64).to_string()))?;
-                }
+                let needed = transaction.query_row(needed, [KEPT], |row| row.get::<_, u64>(0));
+                let needed = needed.optional()?.unwrap_or(0).min(head.pruned + MOST_PRUNED);
+                let last = prune::older_than(transaction, saved.at - age, needed)?;
+                head = prune::drop_until(transaction, &head, last)?;
             }
-            transaction.commit()
-        };
-        write().map_err(|source| of(&self.path, source))?;
+            before.replace(transaction, &head)
+        })?;
+        self.head = head;
         self.last_saved = saved.number;
+        if let Some(writer) = &self.writer {
+            writer.state.sync();
+        }
         Ok(())
     }
 
@@ -153,35 +161,17 @@ impl Store {
     /// How many entries were thrown away.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// None at present: it was read when the journal was opened.
     pub fn pruned(&self) -> Result<u64, StoreError> {
-        self.number(PRUNED)
+        Ok(self.head.pruned)
     }
 
     /// How many jobs were submitted in entries that were thrown away.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// None at present: it was read when the journal was opened.
     pub fn pruned_jobs(&self) -> Result<u64, StoreError> {
-        self.number(PRUNED_JOBS)
-    }
-
-    fn number(&self, what: &str) -> Result<u64, StoreError> {
-        let Some(value) = self.about(what)? else { return Ok(0) };
-        value.parse().map_err(|_| StoreError::Damaged {
-            path: self.path.clone(),
-            what: format!("'{what}' is no number"),
-        })
-    }
-
-    /// What it was begun with.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
-    pub fn about(&self, what: &str) -> Result<Option<String>, StoreError> {
-        let ask = "SELECT value FROM about WHERE what = ?1";
-        let value = self.connection.query_row(ask, [what], |row| row.get::<_, String>(0));
-        value.optional().map_err(|source| of(&self.path, source))
+        Ok(self.head.pruned_jobs)
     }
 
     /// Whether all entries are there.
@@ -189,9 +179,9 @@ impl Store {
     /// # Errors
     /// When some were thrown away.
     pub(crate) fn whole(&self) -> Result<(), StoreError> {
-        match self.pruned()? {
-            0 => Ok(()),
-            pruned => Err(StoreError::Pruned { path: self.path.clone(), pruned }),
+        match self.head {
+            Head { pruned: 0, .. } => Ok(()),
+            Head { pruned, .. } => Err(StoreError::Pruned { path: self.path.clone(), pruned }),
         }
     }
 }
