@@ -4,10 +4,15 @@
 mod common;
 
 use common::{begin, instance, planner};
-use std::path::Path;
-use std::sync::Arc;
-use wattline_controller::journal::Store;
-use wattline_controller::{Controller, Origin, Submission};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use wattline_controller::history::History;
+use wattline_controller::journal::{Store, StoreError, verify};
+use wattline_controller::{
+    Backend, BackendError, Controller, Known, Origin, Report, Submission,
+};
+use wattline_core::Timestamp;
+use wattline_core::action::Action;
 use wattline_core::ids::JobId;
 use wattline_core::units::{EurosPerSecond, Seconds};
 
@@ -50,10 +55,135 @@ fn record(path: &Path) {
     assert_eq!(next, instance.jobs.len());
 }
 
-/// Writes the fixture anew; see `fixtures/README.md`.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// A cluster of which nothing is heard: what is known follows from the journal alone.
+struct Silent;
+
+impl Backend for Silent {
+    fn send(&mut self, _: Timestamp, _: &Action, _: Known<'_>) -> Result<(), BackendError> {
+        Ok(())
+    }
+    fn reports(
+        &mut self,
+        _: Timestamp,
+        _: u64,
+        _: Known<'_>,
+    ) -> Result<Vec<Report>, BackendError> {
+        Ok(Vec::new())
+    }
+    fn next_event(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
+/// What the journal has come to, in words that do not depend on how the engine keeps it.
+fn comes_to(path: &Path) -> String {
+    let store = Store::open(path, &[("cluster", "fixture")]).unwrap();
+    let (initial, _) = begin(&instance(10));
+    let controller = Controller::open(initial, store, Silent, planner("watch")).unwrap();
+    let engine = controller.engine();
+    let state = engine.state();
+    let mut text = String::new();
+    for id in (0..state.job_count() as u32).map(JobId) {
+        let job = state.find_job(id).unwrap();
+        let owner = &controller.directory().origin(id).unwrap().user;
+        writeln!(
+            text,
+            "{id} '{}' of {owner}: {:?}, starts {}, done {:.6e}, deadline {:?}, weight {:.6e}, held {:?}",
+            job.job.name,
+            job.phase,
+            job.starts,
+            job.done.0,
+            job.job.deadline.map(Timestamp::micros),
+            job.job.weight.get(),
+            job.held.as_ref().map(|held| held.allocation.count()),
+        )
+        .unwrap();
+    }
+    for id in state.cluster().node_ids() {
+        writeln!(text, "{id} {:?}", state.node(id).power).unwrap();
+    }
+    let budget = engine.budget().map(|budget| budget.at(controller.now()).get());
+    writeln!(text, "now {}, budget {budget:?} W", controller.now().micros()).unwrap();
+    writeln!(text, "decided last: {:?}", controller.last_policy()).unwrap();
+    writeln!(text, "plan {:?}, {} actions", engine.plan_id(), engine.stats().actions).unwrap();
+    text
+}
+
+/// Copies a fixture to where it may be written.
+fn copy(name: &str, folder: &Path) -> PathBuf {
+    let path = folder.join("journal");
+    std::fs::copy(fixture(name), &path).unwrap();
+    path
+}
+
+#[test]
+fn a_journal_of_format_2_comes_to_what_it_came_to() {
+    let folder = common::folder();
+    let path = copy("journal-v2.sqlite", folder.path());
+    assert!(verify(&path).unwrap().is_sound());
+    let text = comes_to(&path);
+    let expected = std::fs::read_to_string(fixture("journal-v2.txt")).unwrap();
+    assert_eq!(text, expected);
+    assert_eq!(format!("{:08x}", crc32fast::hash(text.as_bytes())), "DIGEST");
+}
+
+/// What is read is written as it was: the format has not changed unnoticed.
+#[test]
+fn entries_of_format_2_are_written_as_they_were() {
+    let folder = common::folder();
+    let path = copy("journal-v2.sqlite", folder.path());
+    let mut texts = Vec::new();
+    {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let mut ask = connection.prepare("SELECT entry FROM journal ORDER BY number").unwrap();
+        let rows = ask.query_map((), |row| row.get::<_, String>(0)).unwrap();
+        texts.extend(rows.map(Result::unwrap));
+    }
+    let mut written = Vec::new();
+    let store = Store::look(&path).unwrap();
+    let read = store.read(|entry| -> Result<(), StoreError> {
+        written.push(entry.to_text().unwrap());
+        Ok(())
+    });
+    read.unwrap();
+    assert!(texts.len() > 60);
+    assert_eq!(written, texts);
+}
+
+/// Nothing can go on from format 1, because decisions are missing there; what happened is read.
+#[test]
+fn a_journal_of_format_1_is_refused_with_what_to_do_and_can_be_looked_at() {
+    let folder = common::folder();
+    let path = copy("journal-v1.sqlite", folder.path());
+    let bytes = std::fs::read(&path).unwrap();
+    let error = Store::open(&path, &[("cluster", "fixture")]).unwrap_err();
+    assert!(matches!(error, StoreError::WithoutDecisions(_)), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("--new") && error.contains("format 1"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == bytes, "it was changed");
+    let store = Store::look(&path).unwrap();
+    assert_eq!((store.len(), store.about("cluster").unwrap().as_deref()), (66, Some("fixture")));
+    let history = History::read(&store, |_, _| ()).unwrap();
+    assert_eq!((history.entries, history.jobs.len()), (66, 8));
+    let ended = history.jobs.iter().filter(|past| past.over().is_some()).count();
+    let placed = |run: &wattline_controller::history::Ran| !run.placements.is_empty();
+    assert!(ended >= 7 && history.jobs.iter().flat_map(|past| &past.runs).all(placed), "{ended}");
+    assert!(verify(&path).unwrap().problems[0].contains("format 1"));
+}
+
+/// Writes a fixture anew; see `fixtures/README.md`.
 #[test]
 #[ignore = "writes into the tree"]
 fn write_fixture() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-new.sqlite");
+    let path = fixture("journal-new.sqlite");
     record(&path);
+    let folder = common::folder();
+    let text = comes_to(&copy("journal-new.sqlite", folder.path()));
+    std::fs::write(fixture("journal-new.txt"), &text).unwrap();
+    println!("digest {:08x}", crc32fast::hash(text.as_bytes()));
+    std::fs::remove_file(fixture("journal-new.sqlite.state")).unwrap();
 }

@@ -177,8 +177,9 @@ impl Store {
     /// When it is not there, cannot be read, is somebody else's or damaged.
     pub fn look(path: &Path) -> Result<Self, StoreError> {
         let look = || {
-            std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
+            let about = std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
             let file = files::resolve(path)?;
+            check_header(&file, &verify::header(&file)?, about.len())?;
             // Before the journal: it may be written meanwhile.
             let state = State::read(&file);
             let connection = connect(&file, How::Strictly)?;

@@ -109,7 +109,7 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
 
 /// The beginning of a file; nothing of one that this process writes, where closing a second
 /// handle would end SQLite's locks.
-fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
+pub(super) fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
     let mut header = Vec::new();
     if files::is_held(path) {
         return Ok(header);
