@@ -34,7 +34,7 @@ pub use backend::{Backend, BackendError, Known, News, Report};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{
-    Checkpoint, Directory, Drawn, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
+    Checkpoint, Directory, Drawn, Note, Origin, Per, Request, SlurmKey, SlurmOrigin, Submission,
 };
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};

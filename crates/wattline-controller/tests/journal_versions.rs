@@ -8,15 +8,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use wattline_controller::history::History;
 use wattline_controller::journal::{Store, StoreError, verify};
-use wattline_controller::{
-    Backend, BackendError, Controller, Known, Origin, Report, Submission,
-};
+use wattline_controller::{Backend, BackendError, Controller, Known, Origin, Report, Submission};
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::ids::JobId;
+use wattline_core::placement::Placement;
 use wattline_core::units::{EurosPerSecond, Seconds};
 
-/// Two hours of a small cluster on which nodes are lost and actions fail, with one of each request.
+/// A quarter of an hour of a small cluster on which nodes are lost and actions fail, with one of each request.
 fn record(path: &Path) {
     let instance = instance(10);
     let (initial, cluster) = begin(&instance);
@@ -24,7 +23,7 @@ fn record(path: &Path) {
     let policy = planner("wattline+work=500");
     let mut controller = Controller::open_emulated(initial, store, cluster, policy).unwrap();
     let mut next = 0;
-    for turn in 0..100 {
+    for turn in 0..20 {
         let now = controller.now() + Seconds::new(47.0);
         while let Some(job) = instance.jobs.get(next).filter(|job| job.submit <= now) {
             let origin = Origin { user: "alice".into(), slurm: None };
@@ -39,20 +38,20 @@ fn record(path: &Path) {
         }
         let desk = controller.desk().clone();
         match turn {
-            20 => desk.set_prices(now, instance.prices.clone()).unwrap(),
+            4 => desk.set_prices(now, instance.prices.clone()).unwrap(),
             30 => {
                 desk.set_budget(now, instance.budget.clone().map(|b| b.map(|w| w * 0.8))).unwrap()
             }
-            40 => desk.set_budget(now, instance.budget.clone()).unwrap(),
-            50 => desk.hold(now, JobId(3), false).unwrap(),
-            51 => desk.update(now, JobId(3), None, EurosPerSecond::new(0.01)).unwrap(),
-            60 => desk.cancel(now, JobId(4)).unwrap(),
+            12 => desk.set_budget(now, instance.budget.clone()).unwrap(),
+            15 => desk.hold(now, JobId(3), false).unwrap(),
+            16 => desk.update(now, JobId(3), None, EurosPerSecond::new(0.01)).unwrap(),
+            17 => desk.cancel(now, JobId(4)).unwrap(),
             _ => {}
         }
         controller.turn(now).unwrap();
         while controller.poll_alert().is_some() {}
     }
-    assert_eq!(next, instance.jobs.len());
+    assert!(next > 5, "{next} jobs");
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -66,12 +65,7 @@ impl Backend for Silent {
     fn send(&mut self, _: Timestamp, _: &Action, _: Known<'_>) -> Result<(), BackendError> {
         Ok(())
     }
-    fn reports(
-        &mut self,
-        _: Timestamp,
-        _: u64,
-        _: Known<'_>,
-    ) -> Result<Vec<Report>, BackendError> {
+    fn reports(&mut self, _: Timestamp, _: u64, _: Known<'_>) -> Result<Vec<Report>, BackendError> {
         Ok(Vec::new())
     }
     fn next_event(&self) -> Option<Timestamp> {
@@ -87,19 +81,29 @@ fn comes_to(path: &Path) -> String {
     let engine = controller.engine();
     let state = engine.state();
     let mut text = String::new();
-    for id in (0..state.job_count() as u32).map(JobId) {
-        let job = state.find_job(id).unwrap();
+    for (id, job) in state.unfinished_jobs() {
         let owner = &controller.directory().origin(id).unwrap().user;
+        let gpus = |placement: &Option<Placement>| {
+            placement.as_ref().map(|placement| {
+                let gpus = placement.allocation.gpus().map(|gpu| gpu.to_string());
+                let limit = placement.configuration.power_limit.get();
+                (gpus.collect::<Vec<_>>().join(" "), limit)
+            })
+        };
         writeln!(
             text,
-            "{id} '{}' of {owner}: {:?}, starts {}, done {:.6e}, deadline {:?}, weight {:.6e}, held {:?}",
+            "{id} '{}' of {owner}: holds {:?}, planned {:?}, {} restarts, {:.6e} done, due {:?}, \
+             {:.6e} EUR/s, on hold: {}, cancelled: {}, since {:?}",
             job.job.name,
-            job.phase,
-            job.starts,
-            job.done.0,
+            gpus(&job.held),
+            gpus(&job.planned),
+            job.restarts,
+            job.progress.done.0,
             job.job.deadline.map(Timestamp::micros),
             job.job.weight.get(),
-            job.held.as_ref().map(|held| held.allocation.count()),
+            job.is_on_hold(),
+            job.is_cancelled(),
+            job.first_start.map(Timestamp::micros),
         )
         .unwrap();
     }
@@ -107,6 +111,7 @@ fn comes_to(path: &Path) -> String {
         writeln!(text, "{id} {:?}", state.node(id).power).unwrap();
     }
     let budget = engine.budget().map(|budget| budget.at(controller.now()).get());
+    writeln!(text, "{} jobs in all", state.job_count()).unwrap();
     writeln!(text, "now {}, budget {budget:?} W", controller.now().micros()).unwrap();
     writeln!(text, "decided last: {:?}", controller.last_policy()).unwrap();
     writeln!(text, "plan {:?}, {} actions", engine.plan_id(), engine.stats().actions).unwrap();
@@ -128,7 +133,7 @@ fn a_journal_of_format_2_comes_to_what_it_came_to() {
     let text = comes_to(&path);
     let expected = std::fs::read_to_string(fixture("journal-v2.txt")).unwrap();
     assert_eq!(text, expected);
-    assert_eq!(format!("{:08x}", crc32fast::hash(text.as_bytes())), "DIGEST");
+    assert_eq!(format!("{:08x}", crc32fast::hash(text.as_bytes())), "9e37de32");
 }
 
 /// What is read is written as it was: the format has not changed unnoticed.
@@ -150,7 +155,7 @@ fn entries_of_format_2_are_written_as_they_were() {
         Ok(())
     });
     read.unwrap();
-    assert!(texts.len() > 60);
+    assert!(texts.len() > 25);
     assert_eq!(written, texts);
 }
 
