@@ -17,7 +17,7 @@ SPEED ?= 120
 ## Run live on the built-in emulated cluster until Ctrl-C
 run: build
 	@mkdir -p $(DEMO)
-	@rm -f $(DEMO)/journal $(DEMO)/journal-wal $(DEMO)/journal-shm
+	@rm -f $(DEMO)/journal $(DEMO)/journal-wal $(DEMO)/journal-shm $(DEMO)/journal.state $(DEMO)/journal.lock $(DEMO)/journal.audit*
 	@echo
 	@echo "The API answers at the socket $(DEMO)/wattline.sock. In another terminal, try:"
 	@echo

@@ -188,6 +188,14 @@ impl Desk {
         look(&self.ledger().store)
     }
 
+    /// Ends writing: after that the journal's file is complete by itself, and requests are refused.
+    ///
+    /// # Errors
+    /// When the disk fails. Nothing is lost then.
+    pub fn close_journal(&self) -> Result<(), ControllerError> {
+        Ok(self.ledger().store.close()?)
+    }
+
     fn about(&self, now: Timestamp, id: JobId, event: Event) -> Result<(), ControllerError> {
         let mut ledger = self.ledger();
         if id >= ledger.counts.next_job {

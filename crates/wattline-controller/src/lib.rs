@@ -3,7 +3,7 @@
 //!
 //! [`Desk`] takes requests, also while the engine plans. [`Controller`] is the loop without its
 //! clock and threads: the caller says what time it is. [`daemon`] is the clock and the thread that
-//! turn it, [`http`] what people and programs ask it over. All that the engine is told is in the [`store`]'s journal before anything follows from it, so that a
+//! turn it, [`http`] what people and programs ask it over. All that the engine is told is in the [`journal`] before anything follows from it, so that a
 //! controller that died is the same again after reading it. What a cluster does is behind
 //! [`Backend`]: it hears each action at least once and knows them by their ids, and its reports are
 //! numbered, so that none is lost and none counts twice.
@@ -19,20 +19,23 @@ mod foresight;
 pub mod history;
 pub mod http;
 pub mod job_history;
+pub mod journal;
 pub mod log;
 pub mod plan_time;
 mod planner;
 pub mod planning;
 mod saving;
 pub mod slurm;
-pub mod store;
 mod watch;
+
+/// The earlier name of [`journal`].
+pub use journal as store;
 
 pub use backend::{Backend, BackendError, Known, News, Report};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{
-    Checkpoint, Directory, Drawn, Note, Origin, Request, SlurmKey, SlurmOrigin, Submission,
+    Checkpoint, Directory, Drawn, Note, Origin, Per, Request, SlurmKey, SlurmOrigin, Submission,
 };
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};

@@ -78,15 +78,13 @@ fn the_newest_sound_snapshot_is_used() {
     drop(controller);
 
     // Bytes that are sound and mean nothing.
-    let nonsense = lz4_flex::compress_prepend_size(b"nonsense");
-    Connection::open(&path)
-        .unwrap()
-        .execute(
-            "UPDATE snapshot SET format = 1, image = ?1, checksum = ?2",
-            (&nonsense, crc32fast::hash(&nonsense)),
-        )
-        .unwrap();
-    assert_eq!(newest(&path).0, 0);
+    let mut store = Store::open(&path, &[]).unwrap();
+    for saved in store.saved().unwrap() {
+        store.save(saved, b"nonsense", &Keep::default()).unwrap();
+    }
+    drop(store);
+    let opened = open(&instance, &path).unwrap().opened().clone();
+    assert!(opened.after == 0 && opened.refused.len() == 2, "{opened:?}");
 
     // Of entries that are not there.
     sql(&path, "UPDATE snapshot SET number = number + 100000");

@@ -84,6 +84,17 @@ impl<T> TryFrom<Written<T>> for Calendar<T> {
     type Error = CalendarError;
 
     fn try_from(Written { steps, utc_offset }: Written<T>) -> Result<Self, CalendarError> {
+        Self::from_steps(steps, utc_offset)
+    }
+}
+
+impl<T> Calendar<T> {
+    /// Made of the values and when in the week each begins to hold: seconds after Monday 00:00,
+    /// local time.
+    ///
+    /// # Errors
+    /// When the steps do not begin at 0, rise, and end within the week.
+    pub fn from_steps(steps: Vec<(i64, T)>, utc_offset: i64) -> Result<Self, CalendarError> {
         let begins = steps.first().is_some_and(|first| first.0 == 0);
         let rises = steps.windows(2).all(|two| two[0].0 < two[1].0);
         let ends = steps.last().is_some_and(|last| last.0 < WEEK);
@@ -92,6 +103,18 @@ impl<T> TryFrom<Written<T>> for Calendar<T> {
         } else {
             Err(CalendarError::Steps)
         }
+    }
+
+    /// What [`Calendar::from_steps`] makes it of.
+    #[must_use]
+    pub fn steps(&self) -> &[(i64, T)] {
+        &self.steps
+    }
+
+    /// How far local time is ahead of UTC.
+    #[must_use]
+    pub const fn utc_offset_seconds(&self) -> i64 {
+        self.utc_offset
     }
 }
 

@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Show, take back, hold, release or change a job
     #[command(subcommand)]
     Job(commands::job::Command),
+    /// Show, check, copy or shorten a controller's journal
+    #[command(subcommand)]
+    Journal(commands::journal::Command),
     /// Say why a job is planned as it is, and what else it could be
     Explain(commands::explain::Args),
     /// Show or set the power budget

@@ -227,11 +227,10 @@ impl<B: Backend + Metered> Drive<B> {
                 }
             }
             if over {
-                self.write_hours();
-                return Ok(());
+                return self.write_hours();
             }
             if self.hours_written.elapsed() >= WRITE_HOURS {
-                self.write_hours();
+                self.write_hours()?;
             }
             let mut nap = self.nap(&feed);
             if !due {
@@ -361,12 +360,16 @@ impl<B: Backend + Metered> Drive<B> {
         self.daemon.hours().add(from, picture.at, load, engine.prices());
     }
 
-    /// Without them reports know less, no more: trouble with the disk shows elsewhere.
-    fn write_hours(&mut self) {
+    /// Without them reports know less, no more: trouble with the disk shows elsewhere. But a
+    /// journal that is no longer this controller's ends it, also if there is nothing to write.
+    fn write_hours(&mut self) -> Result<(), DriveError> {
         self.hours_written = Instant::now();
         let changed = self.daemon.hours().take_changed();
-        if !changed.is_empty() {
-            let _ = self.controller.desk().ledger().store.write_hours(&changed);
+        match self.controller.desk().ledger().store.write_hours(&changed) {
+            Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
+                Err(ControllerError::from(error).into())
+            }
+            _ => Ok(()),
         }
     }
 }

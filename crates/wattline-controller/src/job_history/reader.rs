@@ -1,8 +1,8 @@
 //! Looking ended jobs up, beside the loop and without disturbing it.
 
 use super::EndedJob;
-use super::table::{COLUMNS, read};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params};
+use super::table::{COLUMNS, checksum, read};
+use rusqlite::{Connection, OpenFlags, Params};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,10 +16,26 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why ended jobs cannot be looked up.
 #[derive(Debug, Error)]
-#[error("{}: the history of ended jobs cannot be read: {source}", path.display())]
-pub struct HistoryError {
-    path: PathBuf,
-    source: rusqlite::Error,
+pub enum HistoryError {
+    /// SQLite says no.
+    #[error("{}: the history of ended jobs cannot be read: {source}", path.display())]
+    Sql {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        source: rusqlite::Error,
+    },
+    /// A row is not as it was written.
+    #[error(
+        "{}: what became of job {job} is damaged; `wattline journal verify` says what can be saved",
+        path.display()
+    )]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Which job.
+        job: u32,
+    },
 }
 
 /// Which of them.
@@ -57,7 +73,7 @@ impl JobHistory {
     /// When the history cannot be read.
     pub fn job(&self, id: JobId) -> Result<Option<EndedJob>, HistoryError> {
         let ask = format!("SELECT {COLUMNS} FROM ended_job WHERE job = ?1");
-        self.ask(|connection| connection.prepare_cached(&ask)?.query_row([id.0], read).optional())
+        Ok(self.rows(&ask, [id.0])?.pop())
     }
 
     /// Jobs by number.
@@ -102,11 +118,19 @@ impl JobHistory {
     }
 
     fn rows(&self, ask: &str, params: impl Params) -> Result<Vec<EndedJob>, HistoryError> {
-        self.ask(|connection| {
+        let (journal, rows) = self.ask(|connection| {
+            let journal = "SELECT journal FROM head WHERE id = 1";
+            let journal: String =
+                connection.prepare_cached(journal)?.query_row((), |row| row.get(0))?;
             let mut statement = connection.prepare_cached(ask)?;
-            let rows = statement.query_map(params, read)?;
-            rows.collect()
-        })
+            let rows: Vec<(EndedJob, u32)> =
+                statement.query_map(params, read)?.collect::<Result<_, _>>()?;
+            Ok((journal, rows))
+        })?;
+        if let Some((job, _)) = rows.iter().find(|(job, sum)| checksum(&journal, job) != *sum) {
+            return Err(HistoryError::Damaged { path: self.path.clone(), job: job.id.0 });
+        }
+        Ok(rows.into_iter().map(|(job, _)| job).collect())
     }
 
     fn ask<T>(
@@ -121,7 +145,7 @@ impl JobHistory {
         answer.map_err(|source| {
             // The file may have been exchanged; the next one who asks opens it anew.
             *connection = None;
-            HistoryError { path: self.path.clone(), source }
+            HistoryError::Sql { path: self.path.clone(), source }
         })
     }
 

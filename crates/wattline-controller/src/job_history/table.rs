@@ -1,14 +1,15 @@
 //! The table of ended jobs, as SQL.
 
 use super::EndedJob;
-use rusqlite::{Connection, Row, TransactionBehavior};
+use crate::journal::chain;
+use rusqlite::{OptionalExtension, Row, Transaction};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::units::{Euros, EurosPerSecond, Joules};
 
 /// Times are microseconds since 1970.
 pub(crate) const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS ended_job (
+CREATE TABLE ended_job (
     job INTEGER PRIMARY KEY,
     slurm INTEGER,
     name TEXT NOT NULL,
@@ -30,99 +31,128 @@ CREATE TABLE IF NOT EXISTS ended_job (
     restarts INTEGER NOT NULL,
     gpu_seconds REAL NOT NULL,
     energy REAL,
-    bill REAL
+    bill REAL,
+    checksum INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX IF NOT EXISTS ended_job_by_end ON ended_job (ended);
-CREATE INDEX IF NOT EXISTS ended_job_by_submit ON ended_job (submit);
-CREATE INDEX IF NOT EXISTS ended_job_by_user ON ended_job (user, job);
-CREATE INDEX IF NOT EXISTS ended_job_by_account ON ended_job (account, ended);
-CREATE INDEX IF NOT EXISTS ended_job_by_workload ON ended_job (workload, ended);
-CREATE INDEX IF NOT EXISTS ended_job_by_slurm ON ended_job (slurm);
+CREATE INDEX ended_job_by_end ON ended_job (ended);
+CREATE INDEX ended_job_by_submit ON ended_job (submit);
+CREATE INDEX ended_job_by_user ON ended_job (user, job);
+CREATE INDEX ended_job_by_account ON ended_job (account, ended);
+CREATE INDEX ended_job_by_workload ON ended_job (workload, ended);
+CREATE INDEX ended_job_by_slurm ON ended_job (slurm);
 ";
 
 /// Columns in the order in which [`read`] takes them.
 pub(super) const COLUMNS: &str = "job, slurm, name, user, account, workload, elasticity, gpus, \
     gpus_min, gpus_max, submit, deadline, weight, first_start, ended, cancelled, how, done, \
-    restarts, gpu_seconds, energy, bill";
+    restarts, gpu_seconds, energy, bill, checksum";
 
-/// Files ended jobs, in place of what was filed of them before, in one transaction that does not
-/// wait for the disk.
-pub(crate) fn file(connection: &Connection, jobs: &[EndedJob]) -> Result<(), rusqlite::Error> {
-    without_sync(connection, |transaction| {
-        let insert = format!(
-            "INSERT OR REPLACE INTO ended_job ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-             ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)"
-        );
-        let mut insert = transaction.prepare_cached(&insert)?;
-        for job in jobs {
-            insert.execute(rusqlite::params![
-                job.id.0,
-                job.slurm,
-                job.name,
-                job.user,
-                job.account,
-                job.workload,
-                job.elasticity,
-                job.gpus[0],
-                job.gpus[1],
-                job.gpus[2],
-                job.submit.micros(),
-                job.deadline.map(Timestamp::micros),
-                job.weight.get(),
-                job.first_start.map(Timestamp::micros),
-                job.ended.micros(),
-                job.cancelled,
-                job.how,
-                job.done,
-                job.restarts,
-                job.gpu_seconds,
-                job.drawn.map(|(energy, _)| energy.get()),
-                job.drawn.map(|(_, bill)| bill.get()),
-            ])?;
-        }
-        Ok(())
-    })
+/// Files ended jobs of a journal, in place of what was filed of them before.
+pub(crate) fn file(
+    transaction: &Transaction<'_>,
+    journal: &str,
+    jobs: &[EndedJob],
+) -> rusqlite::Result<()> {
+    let insert = format!(
+        "INSERT OR REPLACE INTO ended_job ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
+         ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)"
+    );
+    let mut insert = transaction.prepare_cached(&insert)?;
+    for job in jobs {
+        insert.execute(rusqlite::params![
+            job.id.0,
+            job.slurm,
+            job.name,
+            job.user,
+            job.account,
+            job.workload,
+            job.elasticity,
+            job.gpus[0],
+            job.gpus[1],
+            job.gpus[2],
+            job.submit.micros(),
+            job.deadline.map(Timestamp::micros),
+            job.weight.get(),
+            job.first_start.map(Timestamp::micros),
+            job.ended.micros(),
+            job.cancelled,
+            job.how,
+            job.done,
+            job.restarts,
+            job.gpu_seconds,
+            job.drawn.map(|(energy, _)| energy.get()),
+            job.drawn.map(|(_, bill)| bill.get()),
+            checksum(journal, job),
+        ])?;
+    }
+    Ok(())
 }
 
 /// What jobs were measured to have drawn is known after their end.
 pub(crate) fn correct(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
+    journal: &str,
     drawn: &[(JobId, Joules, Euros)],
-) -> Result<(), rusqlite::Error> {
-    without_sync(connection, |transaction| {
-        let update = "UPDATE ended_job SET energy = ?2, bill = ?3 WHERE job = ?1";
-        let mut update = transaction.prepare_cached(update)?;
-        for (job, energy, bill) in drawn {
-            update.execute((job.0, energy.get(), bill.get()))?;
+) -> rusqlite::Result<()> {
+    let ask = format!("SELECT {COLUMNS} FROM ended_job WHERE job = ?1");
+    for (job, energy, bill) in drawn {
+        let known = transaction.prepare_cached(&ask)?.query_row([job.0], read).optional()?;
+        if let Some((known, _)) = known {
+            let drawn = Some((*energy, *bill));
+            file(transaction, journal, &[EndedJob { drawn, ..known }])?;
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
-/// The write-ahead log is one: the next entry that is written waits for the disk, and so for this.
-fn without_sync(
-    connection: &Connection,
-    write: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<(), rusqlite::Error>,
-) -> Result<(), rusqlite::Error> {
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let written = (|| {
-        let behaviour = TransactionBehavior::Immediate;
-        let transaction = rusqlite::Transaction::new_unchecked(connection, behaviour)?;
-        write(&transaction)?;
-        transaction.commit()
-    })();
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    written
+/// Over all columns, in a form that no later version may change; floating-point numbers by bits.
+pub(super) fn checksum(journal: &str, job: &EndedJob) -> u32 {
+    let mut text = String::new();
+    let mut add = |field: Option<&dyn std::fmt::Display>| {
+        // Nothing differs from an empty text.
+        match field {
+            None => text.push('-'),
+            Some(field) => text.push_str(&format!("+{field}")),
+        }
+        text.push('\u{1f}');
+    };
+    let some = |field: &Option<String>| field.clone().unwrap_or_default();
+    let (account, how) = (some(&job.account), some(&job.how));
+    let micros = |time: Option<Timestamp>| time.map(Timestamp::micros);
+    let (deadline, start) = (micros(job.deadline), micros(job.first_start));
+    let bits = |value: f64| value.to_bits();
+    let drawn = job.drawn.map(|(energy, bill)| (bits(energy.get()), bits(bill.get())));
+    add(Some(&job.id.0));
+    add(job.slurm.as_ref().map(|number| number as _));
+    add(Some(&job.name));
+    add(Some(&job.user));
+    add(job.account.as_ref().map(|_| &account as _));
+    add(Some(&job.workload));
+    add(Some(&job.elasticity));
+    job.gpus.iter().for_each(|gpus| add(Some(gpus)));
+    add(Some(&job.submit.micros()));
+    add(deadline.as_ref().map(|time| time as _));
+    add(Some(&bits(job.weight.get())));
+    add(start.as_ref().map(|time| time as _));
+    add(Some(&job.ended.micros()));
+    add(Some(&job.cancelled));
+    add(job.how.as_ref().map(|_| &how as _));
+    add(Some(&bits(job.done)));
+    add(Some(&job.restarts));
+    add(Some(&bits(job.gpu_seconds)));
+    add(drawn.as_ref().map(|(energy, _)| energy as _));
+    add(drawn.as_ref().map(|(_, bill)| bill as _));
+    chain::checksum(journal, &[text.as_bytes()])
 }
 
-/// A row of [`COLUMNS`].
-pub(super) fn read(row: &Row<'_>) -> Result<EndedJob, rusqlite::Error> {
+/// A row of [`COLUMNS`], and the checksum that it was written with.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(EndedJob, u32)> {
     let time = |at: usize| row.get::<_, i64>(at).map(Timestamp::from_micros);
-    let some = |at: usize| -> Result<Option<Timestamp>, rusqlite::Error> {
+    let some = |at: usize| -> rusqlite::Result<Option<Timestamp>> {
         Ok(row.get::<_, Option<i64>>(at)?.map(Timestamp::from_micros))
     };
     let (energy, bill): (Option<f64>, Option<f64>) = (row.get(20)?, row.get(21)?);
-    Ok(EndedJob {
+    let job = EndedJob {
         id: JobId(row.get(0)?),
         slurm: row.get(1)?,
         name: row.get(2)?,
@@ -142,5 +172,6 @@ pub(super) fn read(row: &Row<'_>) -> Result<EndedJob, rusqlite::Error> {
         restarts: row.get(18)?,
         gpu_seconds: row.get(19)?,
         drawn: energy.map(|energy| (Joules::new(energy), Euros::new(bill.unwrap_or(0.0)))),
-    })
+    };
+    Ok((job, row.get(22)?))
 }

@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Where all that happens is written down. If the file is there, it goes on where it ended
     #[arg(long, value_name = "FILE", default_value = "wattline.journal")]
     journal: PathBuf,
+    /// Begin a new journal. One that is there, or what is left of one, is moved aside to
+    /// FILE.old-TIME first; nothing is deleted. A first start does not need this
+    #[arg(long)]
+    new: bool,
     /// Throw journal entries away that no restart needs and that are older than this, for example
     /// "30 d" [default: keep all]
     #[arg(long, value_name = "TIME")]
@@ -160,7 +164,7 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
     live.check(&slurm)?;
     let about = [(INSTANCE, live.identity())];
     let about = about.each_ref().map(|(what, value)| (*what, value.as_str()));
-    let mut store = Store::open(&args.journal, &about).map_err(Failure::input)?;
+    let mut store = open_journal(args, &about)?;
     let wanted = live.decided_by(&args.policy);
     let begun = store.begun_with(POLICY, wanted).map_err(Failure::input)?;
     let known = live.known_in(&mut store)?;
@@ -264,10 +268,13 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
         }
     });
     drop(serving);
+    // Nobody is answered any more: now the journal's file can be made complete by itself.
+    let closed = daemon.desk().close_journal();
     if let Some(error) = broken {
         return Err(error);
     }
     driven.map_err(|error| Failure::Failed(error.into()))?;
+    closed.map_err(|error| Failure::Failed(error.into()))?;
     say(&status(&daemon.picture(), &daemon, start, jobs), args.json)
 }
 
@@ -399,10 +406,28 @@ fn take(path: &Path, usual: bool) -> anyhow::Result<std::os::unix::net::UnixList
     Ok(claim(path)?)
 }
 
+/// Opens the journal, or begins one.
+fn open_journal(args: &Args, about: &[(&str, &str)]) -> Result<Store> {
+    let store = if args.new {
+        let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let opened = Store::open_anew(&args.journal, about, &stamp).map_err(Failure::input)?;
+        if let (_, Some(aside)) = &opened {
+            output::note(&format!("the journal that was there is now {}", aside.display()));
+        }
+        opened.0
+    } else {
+        Store::open(&args.journal, about).map_err(Failure::input)?
+    };
+    for notice in store.notices() {
+        tracing::warn!("{notice}");
+    }
+    Ok(store)
+}
+
 fn open(args: &Args, instance: &Instance) -> Result<Controller<Emulated>> {
     wattline_policies::policy(&args.policy).map_err(Failure::input)?;
     let jobs = identity(instance);
-    let mut store = Store::open(&args.journal, &[(INSTANCE, &jobs)]).map_err(Failure::input)?;
+    let mut store = open_journal(args, &[(INSTANCE, &jobs)])?;
     let begun = store.begun_with(POLICY, &args.policy).map_err(Failure::input)?;
     let (engine, world) = begin(instance, &args.policy, false).map_err(Failure::input)?;
     let cluster = Emulated::new(world, instance.start);

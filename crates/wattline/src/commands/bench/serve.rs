@@ -152,7 +152,7 @@ impl Drop for Files {
         for end in ["audit", "sock"] {
             let _ = std::fs::remove_file(self.with(end));
         }
-        for end in ["-wal", "-shm"] {
+        for end in ["-wal", "-shm", ".state"] {
             let mut name = self.journal.clone().into_os_string();
             name.push(end);
             let _ = std::fs::remove_file(name);

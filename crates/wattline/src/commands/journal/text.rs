@@ -1,0 +1,183 @@
+//! What an entry says, in words.
+
+use std::collections::BTreeMap;
+use wattline_controller::Note;
+use wattline_controller::journal::{Decision, Entry};
+use wattline_core::engine::Event;
+use wattline_core::ids::JobId;
+use wattline_core::placement::Placement;
+use wattline_core::plan::Decision as JobDecision;
+use wattline_core::state::Target;
+
+/// One thing that an entry says.
+pub(super) struct Line {
+    /// About which job, by the number that users know.
+    pub(super) job: Option<u32>,
+    pub(super) text: String,
+}
+
+/// Puts entries into words, one after the other.
+pub(super) struct Words {
+    /// The next job that is submitted.
+    next_job: u32,
+    /// SLURM's numbers.
+    numbers: BTreeMap<JobId, u32>,
+}
+
+impl Words {
+    /// For entries before which so many jobs were submitted.
+    pub(super) fn new(jobs: u32) -> Self {
+        Self { next_job: jobs, numbers: BTreeMap::new() }
+    }
+
+    fn number(&self, job: JobId) -> u32 {
+        self.numbers.get(&job).copied().unwrap_or(job.0)
+    }
+
+    pub(super) fn of(&mut self, entry: &Entry) -> Vec<Line> {
+        for note in &entry.notes {
+            match note {
+                Note::Origin { job, origin } => {
+                    let slurm = origin.slurm.as_ref();
+                    self.numbers.extend(slurm.map(|slurm| (*job, slurm.key.id)));
+                }
+                Note::Key { job, key } => drop(self.numbers.insert(*job, key.id)),
+                _ => {}
+            }
+        }
+        let mut lines: Vec<Line> = Vec::new();
+        lines.extend(entry.events.iter().map(|event| self.event(event)));
+        lines.extend(entry.notes.iter().filter_map(|note| self.note(note)));
+        for decision in &entry.decisions {
+            lines.extend(self.decision(decision));
+        }
+        if lines.is_empty() {
+            lines.push(Line { job: None, text: "told the cluster what to do".to_owned() });
+        }
+        lines
+    }
+
+    fn about(&self, job: JobId, text: &str) -> Line {
+        let number = self.number(job);
+        Line { job: Some(number), text: format!("job {number}: {text}") }
+    }
+
+    fn event(&mut self, event: &Event) -> Line {
+        let plain = |text: String| Line { job: None, text };
+        match event {
+            Event::Clock => plain("time has passed".to_owned()),
+            Event::Submitted(job) => {
+                let id = JobId(self.next_job);
+                self.next_job += 1;
+                let due = job.deadline.map_or_else(String::new, |due| {
+                    format!(", deadline {}", super::clock(due.micros()))
+                });
+                let gpus = job.gpus.requested;
+                self.about(
+                    id,
+                    &format!("submitted '{}', {gpus} GPUs, {}{due}", job.name, job.elasticity),
+                )
+            }
+            Event::Cancelled(job) => self.about(*job, "cancelled"),
+            Event::Updated { job, deadline, weight } => {
+                let due = deadline.map_or("none".to_owned(), |due| super::clock(due.micros()));
+                self.about(*job, &format!("changed: deadline {due}, weight {weight}"))
+            }
+            Event::OnHold { job, hold: true } => self.about(*job, "held"),
+            Event::OnHold { job, hold: false } => self.about(*job, "hold released"),
+            Event::Found { job, placement } => {
+                self.about(*job, &format!("found running on {}", place(placement)))
+            }
+            Event::Started { job, action } => {
+                self.about(*job, &format!("started (action {})", action.0))
+            }
+            Event::Stopped { job, done, .. } => {
+                self.about(*job, &format!("stopped with {:.4e} units of work saved", done.0))
+            }
+            Event::Finished(job) => self.about(*job, "finished"),
+            Event::Progress { job, done } => {
+                self.about(*job, &format!("{:.4e} units of work done", done.0))
+            }
+            Event::Measured(measured) => {
+                let power =
+                    measured.power.map_or_else(String::new, |power| format!(", {power} per GPU"));
+                self.about(measured.job, &format!("measured over {}{power}", measured.seconds))
+            }
+            Event::Limited { job, .. } => self.about(*job, "power limit set"),
+            Event::NodeUp(node) => plain(format!("node {node} is up")),
+            Event::NodeAsleep(node) => plain(format!("node {node} sleeps")),
+            Event::NodeLost(node) => plain(format!("node {node} is lost")),
+            Event::NodeClosed(node) => plain(format!("node {node} takes no more jobs")),
+            Event::Failed { action } => plain(format!("action {} failed", action.0)),
+            Event::BudgetSet(None) => plain("budget removed".to_owned()),
+            Event::BudgetSet(Some(budget)) => {
+                let values = || budget.values().map(|watts| watts.get());
+                let least = values().fold(f64::INFINITY, f64::min);
+                let most = values().fold(0.0, f64::max);
+                plain(if least < most {
+                    format!("budget set: {:.1} to {:.1} kW over the week", least / 1e3, most / 1e3)
+                } else {
+                    format!("budget set: {:.1} kW", most / 1e3)
+                })
+            }
+            Event::PricesSet(_) => plain("prices set".to_owned()),
+        }
+    }
+
+    /// What the events do not say already.
+    fn note(&self, note: &Note) -> Option<Line> {
+        Some(match note {
+            Note::Workload(name) => {
+                Line { job: None, text: format!("workload '{name}' is known from now on") }
+            }
+            Note::Origin { job, origin } => self.about(*job, &format!("is {}'s", origin.user)),
+            Note::Ended { job, how } => self.about(*job, &format!("ended: {how}")),
+            Note::Placed { job, placement, .. } => {
+                self.about(*job, &format!("runs on {}", place(placement)))
+            }
+            Note::Limited { job, limit } => self.about(*job, &format!("power limit is {limit}")),
+            Note::Key { .. }
+            | Note::Before { .. }
+            | Note::Drawn { .. }
+            | Note::Left { .. }
+            | Note::Request { .. } => return None,
+        })
+    }
+
+    fn decision(&self, decision: &Decision) -> Vec<Line> {
+        let Decision { based_on, policy, version, trigger, took, plan } = decision;
+        let (jobs, nodes) = (plan.jobs.len(), plan.nodes.len());
+        let mut lines = vec![Line {
+            job: None,
+            text: format!(
+                "decided by {policy} {version} in {took} ({trigger}, from revision {based_on}): \
+                 {jobs} jobs, {nodes} nodes"
+            ),
+        }];
+        for change in &plan.jobs {
+            let what = match &change.decision {
+                JobDecision::Wait => "waits".to_owned(),
+                JobDecision::Run(placement) => format!("runs on {}", place(placement)),
+            };
+            lines.push(self.about(change.job, &format!("decided: {what}; {}", change.reason)));
+        }
+        for change in &plan.nodes {
+            let what = match change.target {
+                Target::Up => "up",
+                Target::Asleep => "asleep",
+            };
+            let text = format!("node {}: decided: {what}; {}", change.node, change.reason);
+            lines.push(Line { job: None, text });
+        }
+        lines
+    }
+}
+
+fn place(placement: &Placement) -> String {
+    let shares: Vec<String> = placement
+        .allocation
+        .shares()
+        .map(|share| format!("{} GPUs of node {}", share.count(), share.node))
+        .collect();
+    format!("{} at {}", shares.join(", "), placement.configuration.power_limit)
+}
