@@ -189,6 +189,6 @@ fn write_fixture() {
     let folder = common::folder();
     let text = comes_to(&copy("journal-new.sqlite", folder.path()));
     std::fs::write(fixture("journal-new.txt"), &text).unwrap();
-    println!("digest {:08x}", crc32fast::hash(text.as_bytes()));
+    eprintln!("digest {:08x}", crc32fast::hash(text.as_bytes()));
     std::fs::remove_file(fixture("journal-new.sqlite.state")).unwrap();
 }

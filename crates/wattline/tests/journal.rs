@@ -142,8 +142,11 @@ fn an_emptied_journal_is_refused_until_new_moves_it_aside() {
     assert!(errors.contains("the journal that was there is now"), "{errors}");
     let names = fs::read_dir(place.folder.path()).unwrap();
     let names: Vec<PathBuf> = names.map(|entry| entry.unwrap().path()).collect();
-    let aside = names.iter().find(|name| name.to_str().unwrap().ends_with("-wal")).unwrap();
-    assert!(aside.to_str().unwrap().contains("journal.old-"), "{names:?}");
+    let is_aside = |name: &&PathBuf| {
+        let name = name.to_str().unwrap();
+        name.contains("journal.old-") && name.ends_with("-wal")
+    };
+    let aside = names.iter().find(is_aside).unwrap_or_else(|| panic!("{names:?}"));
     assert_eq!(fs::read(aside).unwrap(), wal);
     assert_eq!(verified(&journal)["sound"], true);
 }
@@ -211,7 +214,9 @@ fn a_damaged_journal_is_verified_with_exit_code_1_and_what_can_be_saved() {
     // Cut off.
     fs::write(&journal, &bytes[..bytes.len() / 2]).unwrap();
     let errors = place.fails("journal", &[]);
-    assert!(errors.contains(&"cut off".to_owned()) && errors.contains("good entry"), "{errors}");
+    // Of so small a file perhaps nothing is left.
+    let says = errors.contains("last good entry is") || errors.contains("no entry before that");
+    assert!(says && errors.contains("cut off"), "{errors}");
     assert!(!errors.contains("disk I/O"), "{errors}");
     assert!(last > 4);
 }

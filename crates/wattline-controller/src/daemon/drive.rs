@@ -405,7 +405,13 @@ fn may_work_later(error: &ControllerError) -> bool {
     match error {
         ControllerError::Backend(_) => true,
         ControllerError::Store(error) => {
-            matches!(error, StoreError::Full(_) | StoreError::Io { .. } | StoreError::Sql { .. })
+            matches!(
+                error,
+                StoreError::Full(_)
+                    | StoreError::Io { .. }
+                    | StoreError::Disk { .. }
+                    | StoreError::Sql { .. }
+            )
         }
         ControllerError::Event(_) | ControllerError::Otherwise(_) | ControllerError::Image(_) => {
             false

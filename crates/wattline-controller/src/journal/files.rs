@@ -108,9 +108,11 @@ impl Hold {
 
     /// Whether the file is still where it was taken.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let there = fs::metadata(&self.path);
-        match there {
+        match fs::metadata(&self.path) {
             Ok(about) if (about.dev(), about.ino()) == self.id => Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(StoreError::io(&self.path, error))
+            }
             _ => Err(StoreError::Moved(self.path.clone())),
         }
     }

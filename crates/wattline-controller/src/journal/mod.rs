@@ -179,9 +179,9 @@ impl Store {
     /// When it is not there, cannot be read, is somebody else's or damaged.
     pub fn look(path: &Path) -> Result<Self, StoreError> {
         let look = || {
-            let about = std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
+            std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
             let file = files::resolve(path)?;
-            check_header(&file, &verify::header(&file)?, about.len())?;
+            verify::check_length(&file)?;
             // Before the journal: it may be written meanwhile.
             let state = State::read(&file);
             let connection = connect(&file, How::Strictly)?;
@@ -197,7 +197,9 @@ impl Store {
 
     /// What can be read of a journal, whatever else is wrong with it: for its snapshots.
     fn look_unchecked(path: &Path) -> Result<Self, StoreError> {
-        Self::put_together(path, connect(path, How::WhatIsLeft)?)
+        let connection = connect(path, How::WhatIsLeft)?;
+        connection.execute_batch("BEGIN").map_err(|source| StoreError::sql(path, source))?;
+        Self::put_together(path, connection)
     }
 
     /// What is in a connection to a journal, checked as far as that takes no time.

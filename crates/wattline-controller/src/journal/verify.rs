@@ -81,7 +81,7 @@ impl Verification {
 /// When there is no such file, or it is no journal at all. What else is wrong is in the result.
 pub fn verify(path: &Path) -> Result<Verification, StoreError> {
     let file = files::resolve(path)?;
-    let about = std::fs::metadata(&file).map_err(|source| StoreError::io(path, source))?;
+    std::fs::metadata(&file).map_err(|source| StoreError::io(path, source))?;
     let mut found = Verification::default();
     if let Err(error) = files::check_gone(&file) {
         found.problems.push(error.to_string());
@@ -89,7 +89,7 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
     }
     // Before the journal: it may be written meanwhile.
     let state = State::read(&file);
-    match check_header(&file, &header(&file)?, about.len()) {
+    match check_length(&file) {
         Err(StoreError::Damaged { what, .. }) => found.problems.push(what),
         checked => checked?,
     }
@@ -107,9 +107,17 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
     Ok(found)
 }
 
+/// Whether a file is as long as it says. The length is asked for last: a writer may add to the file
+/// meanwhile.
+pub(super) fn check_length(path: &Path) -> Result<(), StoreError> {
+    let header = header(path)?;
+    let about = std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
+    check_header(path, &header, about.len())
+}
+
 /// The beginning of a file; nothing of one that this process writes, where closing a second
 /// handle would end SQLite's locks.
-pub(super) fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
+fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
     let mut header = Vec::new();
     if files::is_held(path) {
         return Ok(header);
@@ -248,15 +256,19 @@ fn compare(path: &Path, head: &Head, state: Option<&State>, found: &mut Verifica
 }
 
 fn check_snapshots(path: &Path, connection: &Connection, found: &mut Verification) {
-    let saved = match snapshot::saved(connection) {
+    // A store of its own, because a snapshot is judged by what the journal says at the same time.
+    let store = Store::look_unchecked(path);
+    let saved = match &store {
+        Ok(store) => snapshot::saved(&store.connection),
+        Err(_) => snapshot::saved(connection),
+    };
+    let saved = match saved {
         Ok(saved) => saved,
         Err(error) => {
             found.problems.push(format!("the snapshots: {error}"));
             return;
         }
     };
-    // A store of its own, because a snapshot is judged by what the journal says.
-    let store = Store::look_unchecked(path);
     for one in saved {
         let wrong = match &store {
             Ok(store) => match store.recall(one) {
