@@ -508,7 +508,7 @@ impl Painter {
     ) {
         let state = engine.state();
         let views: Vec<NodeView> =
-            state.cluster().node_ids().map(|id| look_at_node(state.node(id))).collect();
+            state.cluster().node_ids().map(|id| look_at_node(engine, id, now)).collect();
         if views[..] == self.nodes[..] {
             return;
         }
@@ -567,7 +567,8 @@ pub(crate) fn power_word(power: NodePower) -> &'static str {
     }
 }
 
-fn look_at_node(node: &NodeState) -> NodeView {
+fn look_at_node(engine: &Engine<'static>, id: NodeId, now: Timestamp) -> NodeView {
+    let node = engine.state().node(id);
     let limits = |residents: &Residents| {
         let mut limits = Vec::new();
         for resident in residents.iter() {
@@ -584,7 +585,7 @@ fn look_at_node(node: &NodeState) -> NodeView {
         limits: limits(&node.held),
         planned_limits: limits(&node.planned),
         committed: node.held_committed(),
-        reason: node.reason,
+        reason: engine.node_reason(id, now),
     }
 }
 
