@@ -349,3 +349,29 @@ proptest! {
         every_runnable_job_ends(&draw).map_err(TestCaseError::fail)?;
     }
 }
+
+/// The shortest jobs were candidates although too few machines were left for them; those that could
+/// run were none, and an idle node stayed idle.
+#[test]
+fn ones_does_not_wait_for_jobs_that_no_machine_left_can_run() {
+    let draw = Draw {
+        seed: 191_189_819_871,
+        nodes: 2,
+        gpus: 1,
+        second_kind: false,
+        jobs: 6,
+        elasticity: "rigid",
+        preemptible: false,
+        budget: None,
+        foresight: "learned",
+        policy: "ones+generations=5",
+        failing: 0,
+        trouble_ends: 0.0,
+        outages: vec![
+            Outage { node: 1, at: 0.0, lasts: Some(1.0) },
+            Outage { node: 0, at: 0.0, lasts: None },
+            Outage { node: 0, at: 0.0, lasts: Some(1.0) },
+        ],
+    };
+    assert_eq!(every_runnable_job_ends(&draw), Ok(()));
+}
