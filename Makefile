@@ -8,7 +8,7 @@ export WATTLINE_SHARED ?= $(abspath $(wildcard ../shared))
 
 ONLY ?=
 
-.PHONY: run lab compare test results bench lint fmt build setup deny book deb clean
+.PHONY: run lab compare test nightly results bench lint fmt build setup deny book deb clean
 
 # Where the live demo answers, and how much faster than real time it goes.
 DEMO ?= $(OUT)/demo
@@ -52,6 +52,17 @@ test: lint
 	wait $$others; others=$$?; cat $(OUT)/tests.txt; \
 	test $$slurm = 0 -a $$others = 0
 	lab/check.sh
+
+# The seed of a nightly run: another one each time, unless SEED says which.
+ifndef SEED
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
+
+## Property tests with ten times as many cases, drawn anew; SEED=… draws those of an earlier run
+nightly:
+	@echo "Cases are drawn with seed $(SEED). To draw the same again: make nightly SEED=$(SEED)"
+	@WATTLINE_NIGHTLY=$(SEED) WATTLINE_LAB=no nice -n 19 $(CARGO) test --workspace --locked --no-fail-fast || \
+	{ echo "Failed with seed $(SEED). To draw the same again: make nightly SEED=$(SEED)"; exit 1; }
 
 build:
 	$(CARGO) build --release --locked --bin wattline

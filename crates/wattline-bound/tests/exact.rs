@@ -192,7 +192,7 @@ fn bound(problem: &SmallProblem) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #![proptest_config(wattline_testing::cases(120, 1))]
 
     /// Nothing is cheaper, neither at whole nor at half units of time.
     #[test]

@@ -243,7 +243,7 @@ fn entries(text: &str, key: &str) -> Option<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(wattline_testing::cases(1500, 2))]
 
     #[test]
     fn a_mangled_answer_never_loses_a_job(

@@ -420,6 +420,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(wattline_testing::cases(256, 1))]
+
         /// Between two changes the value is constant, and at a change it differs.
         #[test]
         fn changes_are_exactly_the_changes(

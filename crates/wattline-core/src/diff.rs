@@ -72,6 +72,9 @@ fn job_step(state: &State, id: JobId) -> Option<Step> {
 
 fn node_step(state: &State, id: NodeId) -> Option<Step> {
     let node = state.node(id);
+    if node.must_be_woken_again() {
+        return Some(Step::Wake(id));
+    }
     match (node.target, node.power) {
         (Target::Asleep, NodePower::Up) => Some(Step::Sleep(id)),
         (Target::Up, NodePower::Asleep) => Some(Step::Wake(id)),

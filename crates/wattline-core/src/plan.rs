@@ -68,8 +68,10 @@ pub enum Reason {
     ShedForBudget,
     /// Could not be started, several times in a row.
     StartFailed,
-    /// Lost its node.
+    /// Lost its node; of a node: it is lost.
     NodeLost,
+    /// The node did not wake. It is planned without, and told to wake again.
+    WakeFailed,
     /// The node takes no more jobs.
     NodeClosed,
     /// The node is needed for a job.
@@ -78,6 +80,8 @@ pub enum Reason {
     NodeIdle,
     /// The node sleeps because the budget does not carry it.
     NodeOverBudget,
+    /// The node sleeps. The budget carries it again, and no job needs it.
+    NodeNotNeeded,
     /// The backend could not carry the plan out; it stays as it is.
     ActionFailed,
     /// Its user wants it to wait.
@@ -114,11 +118,13 @@ impl fmt::Display for Reason {
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
             Self::StartFailed => write!(f, "could not be started; tried again later"),
-            Self::NodeLost => write!(f, "lost its node"),
+            Self::NodeLost => write!(f, "the node was lost"),
+            Self::WakeFailed => write!(f, "did not wake; tried again later"),
             Self::NodeClosed => write!(f, "its node takes no more jobs"),
             Self::NodeNeeded => write!(f, "needed for a job"),
             Self::NodeIdle => write!(f, "idle for long enough to sleep"),
             Self::NodeOverBudget => write!(f, "asleep: the budget does not carry it"),
+            Self::NodeNotNeeded => write!(f, "asleep: no job needs it"),
             Self::ActionFailed => write!(f, "could not be carried out"),
             Self::OnHold => write!(f, "waits: on hold until it is let go"),
             Self::Found => write!(f, "was found running"),

@@ -7,7 +7,6 @@ mod common;
 use common::{BASE, Bench, FULL, IDLE, LEAST, SLEEP, constant, job, on, runs};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use wattline_core::check;
 use wattline_core::engine::Event;
 use wattline_core::ids::{JobId, NodeId};
@@ -175,10 +174,7 @@ fn limit_of(placement: &Placement) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 256, rng_seed: RngSeed::Fixed(11), failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(wattline_testing::cases(256, 11))]
 
     #[test]
     fn shedding_gets_below_the_budget_whenever_sleep_does_and_in_the_right_order(load in load()) {

@@ -68,7 +68,7 @@ fn scenario(draw: &Draw) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(wattline_testing::cases(64, 8))]
 
     #[test]
     fn no_policy_costs_less_than_the_bound(draw in draws()) {

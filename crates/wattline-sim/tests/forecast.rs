@@ -96,7 +96,7 @@ fn agrees(job: &JobOutcome, policy: &str) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(200, 1))]
+    #![proptest_config(wattline_testing::cases(200, 1))]
 
     #[test]
     fn what_is_foreseen_at_the_last_submission_happens(draw in draws()) {

@@ -1,5 +1,5 @@
-//! The built-in scenarios under every baseline: a change in any figure is a change in behaviour
-//! and must be meant. Policies are told the truth here: what a predictor learns is judged by bounds,
+//! The built-in scenarios under every baseline, and their first jobs under the policies that search:
+//! a change in any figure is a change in behaviour and must be meant. Policies are told the truth here: what a predictor learns is judged by bounds,
 //! not by digits. `UPDATE_GOLDEN=1 cargo test -p wattline-sim --test golden` writes the files
 //! anew; the diff is then part of the review.
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -12,10 +12,16 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use wattline_sim::foresight::Foresight;
+use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
 
 const POLICIES: &[&str] =
     &["fifo", "edf", "priority", "tiresias", "fifo+backfill=20", "edf+sleep=10min"];
+
+/// Policies that search take seconds to minutes for a whole scenario in a test build.
+const SEARCHING: &[&str] = &["andreas", "powerflow", "ones", "wattline"];
+/// So they get its first jobs: enough for queues, restarts and budgets that bind, in some seconds.
+const FIRST: usize = 50;
 
 /// Six significant digits: the same on machines whose `powf` differs in the last bit.
 fn lines(summary: &Summary) -> String {
@@ -33,10 +39,20 @@ fn lines(summary: &Summary) -> String {
 }
 
 fn golden(name: &str, toml: &str) {
+    compare(name, &instance(toml), POLICIES);
+}
+
+fn golden_of_first_jobs(name: &str, toml: &str) {
     let mut instance = instance(toml);
+    instance.jobs.truncate(FIRST);
+    compare(&format!("{name}-first-{FIRST}"), &instance, SEARCHING);
+}
+
+fn compare(name: &str, instance: &Instance, policies: &[&str]) {
+    let mut instance = instance.clone();
     instance.foresight = Foresight::Oracle;
     let text: String =
-        POLICIES.iter().map(|policy| lines(&run(&instance, policy).summary) + "\n").collect();
+        policies.iter().map(|policy| lines(&run(&instance, policy).summary) + "\n").collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, &text).unwrap();
@@ -66,4 +82,49 @@ fn bursts() {
 #[test]
 fn night_price() {
     golden("night-price", include_str!("../../../scenarios/night-price.toml"));
+}
+
+#[test]
+fn andreas_20_first_jobs() {
+    golden_of_first_jobs("andreas-20", include_str!("../../../scenarios/andreas-20.toml"));
+}
+
+#[test]
+fn bursts_first_jobs() {
+    golden_of_first_jobs("bursts", include_str!("../../../scenarios/bursts.toml"));
+}
+
+#[test]
+fn capped_60_first_jobs() {
+    golden_of_first_jobs("capped-60", include_str!("../../../scenarios/capped-60.toml"));
+}
+
+#[test]
+fn demo_first_jobs() {
+    golden_of_first_jobs("demo", include_str!("../../../scenarios/demo.toml"));
+}
+
+#[test]
+fn learning_first_jobs() {
+    golden_of_first_jobs("learning", include_str!("../../../scenarios/learning.toml"));
+}
+
+#[test]
+fn night_price_first_jobs() {
+    golden_of_first_jobs("night-price", include_str!("../../../scenarios/night-price.toml"));
+}
+
+#[test]
+fn ones_64_first_jobs() {
+    golden_of_first_jobs("ones-64", include_str!("../../../scenarios/ones-64.toml"));
+}
+
+#[test]
+fn overload_first_jobs() {
+    golden_of_first_jobs("overload", include_str!("../../../scenarios/overload.toml"));
+}
+
+#[test]
+fn powerflow_128_first_jobs() {
+    golden_of_first_jobs("powerflow-128", include_str!("../../../scenarios/powerflow-128.toml"));
 }

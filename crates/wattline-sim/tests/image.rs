@@ -238,7 +238,7 @@ fn goes_on_the_same(kind: Kind, policy: &str, when: u32, until: Until) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
+    #![proptest_config(wattline_testing::cases(160, 7))]
     #[test]
     fn a_twin_lives_the_same_life(
         kind in kinds(),
@@ -331,9 +331,9 @@ fn nothing_in_an_image_can_be_left_out() {
     let begun = Play::new(&begun, "fifo");
     let mut left = fields(&to_value(&begun.engine.image()), &to_value(&begun.world.image()));
     assert!(left.len() > 30, "{left:?}");
-    // Prices never change here, and no policy goes round in circles.
-    // Revisions only tell a late plan from a fresh one, and no plan outlives a restart.
-    left.retain(|path| !["prices", "rhythm", "revision"].contains(&path[1]));
+    // Prices never change here, no policy goes round in circles, and no plan made in line is late,
+    // which is all that revisions are counted for.
+    left.retain(|path| !["prices", "rhythm", "revision"].contains(&path[1].as_str()));
     for seed in 0..160 {
         let instance = instance(kind(seed));
         let policy = POLICIES[(seed / 3 % POLICIES.len() as u64) as usize];
@@ -401,4 +401,19 @@ fn an_image_of_something_else_is_refused() {
         assert!(rmp_serde::from_slice::<EngineImage>(bytes).is_err());
         assert!(rmp_serde::from_slice::<WorldImage>(bytes).is_err());
     }
+}
+
+/// Found by a random draw: a node that had failed to wake four times in a row was given up for
+/// ever, and the jobs that needed it waited for ever.
+#[test]
+fn a_node_that_did_not_wake_does_not_stop_a_rigid_job_for_ever() {
+    let kind = Kind {
+        seed: 5477,
+        elasticity: "rigid",
+        budget: false,
+        faults: true,
+        foresight: "learned",
+        night_price: false,
+    };
+    goes_on_the_same(kind, "fifo", 0, Until::Told);
 }

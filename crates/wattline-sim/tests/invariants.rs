@@ -117,7 +117,7 @@ fn ideal(instance: &Instance, outcome: &JobOutcome) -> Seconds {
 }
 
 proptest! {
-    #![proptest_config(common::cases(160, 2))]
+    #![proptest_config(wattline_testing::cases(160, 2))]
 
     #[test]
     fn energy_is_conserved_the_line_is_kept_and_nobody_is_faster_than_physics(draw in draws()) {

@@ -183,7 +183,7 @@ fn draws(at_once: bool) -> impl Strategy<Value = Vec<Draw>> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(64, 11))]
+    #![proptest_config(wattline_testing::cases(64, 11))]
 
     #[test]
     fn jobs_that_came_at_once_start_as_soon_as_others_could_have_run_in_turn(

@@ -105,7 +105,7 @@ noise = 0.05
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(wattline_testing::cases(24, 6))]
 
     /// View, state, view: nothing is lost and nothing added.
     #[test]

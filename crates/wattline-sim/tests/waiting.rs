@@ -191,7 +191,7 @@ fn drawn(draw: &Draw) -> Instance {
 }
 
 proptest! {
-    #![proptest_config(common::cases(96, 5))]
+    #![proptest_config(wattline_testing::cases(96, 5))]
 
     #[test]
     fn every_job_starts_within_the_bound(draw in draws()) {

@@ -221,6 +221,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(wattline_testing::cases(256, 1))]
+
         #[test]
         fn a_higher_limit_is_never_slower(
             gpus in 1_u32..64, batch in 64_u32..4096, low in 100.0_f64..700.0, more in 0.0_f64..300.0,

@@ -438,9 +438,14 @@ fn in_words(alert: &Alert, state: &State) -> String {
         }
         Alert::NeverFits(id) => format!("{}: no shape it may take exists here; it waits", job(*id)),
         Alert::StartGivenUp(id) => format!("{}: would not start; tried again later", job(*id)),
-        Alert::StopGivenUp(id) => format!("{}: would not stop", job(*id)),
+        Alert::StopGivenUp(id) => format!("{}: would not stop; tried again later", job(*id)),
         Alert::LimitGivenUp(id) => format!("{}: its power limit could not be set", job(*id)),
-        Alert::WakeGivenUp(id) => format!("{}: would not come up; it counts as lost", node(id)),
-        Alert::SleepGivenUp(id) => format!("{}: would not sleep", node(id)),
+        Alert::WakeGivenUp(id) => format!(
+            "{}: did not wake after several tries. It counts at its maximum power until it does; \
+             look at the node. It is woken again from time to time",
+            node(id)
+        ),
+        Alert::WokenAtLast(id) => format!("{}: is up after it did not wake before", node(id)),
+        Alert::SleepGivenUp(id) => format!("{}: would not sleep; tried again later", node(id)),
     }
 }

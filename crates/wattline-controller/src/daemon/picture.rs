@@ -20,7 +20,7 @@ use wattline_core::job::{Job, Work, WorkRate};
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::{NodePower, TOLERANCE};
-use wattline_core::state::{JobState, NodeState, Phase, Progress, Residents, Target};
+use wattline_core::state::{JobState, Phase, Progress, Residents, Target};
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// One job as it was.
@@ -531,7 +531,7 @@ impl Painter {
     ) {
         let state = engine.state();
         let views: Vec<NodeView> =
-            state.cluster().node_ids().map(|id| look_at_node(state.node(id))).collect();
+            state.cluster().node_ids().map(|id| look_at_node(engine, id, now)).collect();
         if views[..] == self.nodes[..] {
             return;
         }
@@ -590,7 +590,8 @@ pub(crate) fn power_word(power: NodePower) -> &'static str {
     }
 }
 
-fn look_at_node(node: &NodeState) -> NodeView {
+fn look_at_node(engine: &Engine<'static>, id: NodeId, now: Timestamp) -> NodeView {
+    let node = engine.state().node(id);
     let limits = |residents: &Residents| {
         let mut limits = Vec::new();
         for resident in residents.iter() {
@@ -607,7 +608,7 @@ fn look_at_node(node: &NodeState) -> NodeView {
         limits: limits(&node.held),
         planned_limits: limits(&node.planned),
         committed: node.held_committed(),
-        reason: node.reason,
+        reason: engine.node_reason(id, now),
     }
 }
 

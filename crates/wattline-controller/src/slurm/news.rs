@@ -280,7 +280,9 @@ impl Slurm {
     pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = &self.seen else { return };
         for id in self.site.cluster.node_ids() {
-            let power = known.engine.state().node(id).power;
+            let node = known.engine.state().node(id);
+            // One that would not wake counts as lost; that it sleeps is known.
+            let (power, unwoken) = (node.power, node.is_unwoken());
             let is = seen.nodes.get(&*self.site.node(id).name).map_or(NodeIs::Lost, node_is);
             let event = match (is, power) {
                 (NodeIs::Up, power)
@@ -289,11 +291,11 @@ impl Slurm {
                     Event::NodeUp(id)
                 }
                 (NodeIs::Asleep, power)
-                    if !matches!(power, NodePower::Asleep | NodePower::Booting) =>
+                    if !unwoken && !matches!(power, NodePower::Asleep | NodePower::Booting) =>
                 {
                     Event::NodeAsleep(id)
                 }
-                (NodeIs::Lost, power) if power != NodePower::Down => Event::NodeLost(id),
+                (NodeIs::Lost, power) if unwoken || power != NodePower::Down => Event::NodeLost(id),
                 (NodeIs::Closed, power) if power != NodePower::Closed => Event::NodeClosed(id),
                 _ => continue,
             };

@@ -61,7 +61,7 @@ impl Engine<'_> {
                     | (Target::Asleep, NodePower::Asleep)
                     | (_, NodePower::Closed | NodePower::Down)
                     | (_, NodePower::Booting | NodePower::FallingAsleep)
-            );
+            ) && !node.must_be_woken_again();
             if settled {
                 self.state.node_mut(*id).dirty = false;
             }
@@ -153,7 +153,9 @@ impl Engine<'_> {
         if now < node.not_before {
             return;
         }
-        if let Some(budget) = budget {
+        // One that did not wake before is counted at its maximum already.
+        let unwoken = node.unwoken;
+        if let Some(budget) = budget.filter(|_| !unwoken) {
             let cluster = self.state.cluster();
             let booting = power::committed(cluster, id, NodePower::Booting, node.held.occupancy());
             let after = self.state.held_committed() + booting - node.held_committed();
@@ -163,7 +165,9 @@ impl Engine<'_> {
         }
         let action = self.emit(now, InFlight::Wake(id), ActionKind::Wake { node: id });
         self.state.node_mut(id).in_flight = Some(action);
-        self.state.set_power(id, NodePower::Booting);
+        if !unwoken {
+            self.state.set_power(id, NodePower::Booting);
+        }
     }
 
     fn sleep(&mut self, now: Timestamp, id: NodeId) {

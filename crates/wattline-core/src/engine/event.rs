@@ -182,8 +182,10 @@ pub enum Alert {
     StopGivenUp(JobId),
     /// A limit could not be set.
     LimitGivenUp(JobId),
-    /// A node would not come up; it counts as lost.
+    /// A node would not come up. It counts as lost, and is tried again after growing pauses.
     WakeGivenUp(NodeId),
+    /// A node that would not come up is up.
+    WokenAtLast(NodeId),
     /// A node would not sleep.
     SleepGivenUp(NodeId),
 }

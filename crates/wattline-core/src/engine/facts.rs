@@ -1,6 +1,6 @@
 //! What each event changes in what the engine knows.
 
-use super::{Alert, Engine, Event, EventError, HandedOut, InFlight, Outcome};
+use super::{Alert, Engine, Event, EventError, Outcome};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
 use crate::placement::{Placement, mask_of};
@@ -80,7 +80,7 @@ impl Engine<'_> {
             }
             Event::NodeLost(node) => {
                 self.known_node(node)?;
-                self.node_lost(now, node);
+                self.lose(now, node, Reason::NodeLost);
             }
             Event::NodeClosed(node) => {
                 self.known_node(node)?;
@@ -145,7 +145,7 @@ impl Engine<'_> {
     }
 
     /// When it was over is known from its progress, as for a job that ran.
-    fn over_without_a_run(&mut self, now: Timestamp, id: JobId) {
+    pub(super) fn over_without_a_run(&mut self, now: Timestamp, id: JobId) {
         self.state.job_mut(id).progress.as_of = now;
         self.state.finish(id);
     }
@@ -254,18 +254,18 @@ impl Engine<'_> {
         }
         let job = self.state.job(id);
         let moldable = job.job.elasticity == Elasticity::Moldable;
-        if first {
-            if moldable && self.state.menu(job.menu).len() > 1 {
-                let shape = held.configuration.shape();
-                let reshaped =
-                    job.planned.as_ref().is_some_and(|p| p.configuration.shape() != shape);
-                let reason = job.reason;
-                self.state.mold(id, &held);
-                // What was planned while the start was under way is no longer possible.
-                if reshaped {
-                    self.unplan(now, id, reason);
-                }
+        if moldable && self.state.menu(job.menu).len() > 1 {
+            let shape = held.configuration.shape();
+            let reshaped = job.planned.as_ref().is_some_and(|p| p.configuration.shape() != shape);
+            let reason = job.reason;
+            self.state.mold(id, &held);
+            // What was planned while the start was under way is no longer possible.
+            if reshaped {
+                self.unplan(now, id, reason);
             }
+            self.state.touch_job(id);
+        }
+        if first {
             self.state.touch_job(id);
         }
         let job = self.state.job_mut(id);
@@ -320,6 +320,7 @@ impl Engine<'_> {
                 self.unplan(now, id, Reason::NodeLost);
             }
             self.avoid_closed(now, id);
+            self.state.remold(id);
             self.mark_job(id);
         }
     }
@@ -346,6 +347,7 @@ impl Engine<'_> {
         }
         let job = self.state.job_mut(id);
         job.limit_unsure = false;
+        (job.attempts, job.limit_attempts) = (0, 0);
         job.run = None;
         job.service_ends(now);
         job.progress = Progress { done, as_of: now, rate: WorkRate(0.0) };
@@ -360,6 +362,7 @@ impl Engine<'_> {
             }
         }
         self.state.set_planned(id, None, reason, now);
+        self.state.remold(id);
         self.state.touch_job(id);
         self.request_plan(now);
     }
@@ -373,7 +376,7 @@ impl Engine<'_> {
         let job = self.state.job_mut(id);
         job.limiting = None;
         job.limit_unsure = false;
-        job.attempts = 0;
+        job.limit_attempts = 0;
         // Progress so far was made at the old speed.
         let done = job.done(now);
         if let Some(held) = &mut job.held {
@@ -405,40 +408,71 @@ impl Engine<'_> {
         if outdated && node.in_flight.is_some() {
             return;
         }
-        let told = matches!(
-            (node.power, power),
-            (NodePower::Booting, NodePower::Up) | (NodePower::FallingAsleep, NodePower::Asleep)
-        );
+        // That it sleeps is no news of a node that would not wake: it would be planned with, and
+        // fail again.
+        if node.unwoken && power == NodePower::Asleep {
+            return;
+        }
+        let told = node.unwoken
+            || matches!(
+                (node.power, power),
+                (NodePower::Booting, NodePower::Up) | (NodePower::FallingAsleep, NodePower::Asleep)
+            );
+        let woken = std::mem::take(&mut node.unwoken);
+        node.attempts = 0;
         if let Some(action) = node.in_flight.take() {
             self.conclude(action, if told { Outcome::Done } else { Outcome::Overtaken });
         }
-        let node = self.state.node_mut(id);
-        node.attempts = 0;
-        let came_back = !node.is_ours() && node.planned.is_empty();
+        if woken {
+            self.alert(Alert::WokenAtLast(id));
+        }
+        let node = self.state.node(id);
+        let (was_ours, planned) = (node.is_ours(), !node.planned.is_empty());
         self.state.set_power(id, power);
-        if came_back {
+        if !was_ours {
             // Nobody planned for it while it was gone; what it is now is what is wanted.
-            let target = if power == NodePower::Up { Target::Up } else { Target::Asleep };
+            let target = match power {
+                NodePower::Up => Target::Up,
+                _ if planned => self.state.node(id).target,
+                _ => Target::Asleep,
+            };
             self.state.set_target(id, target, Reason::Arrived);
+        }
+        if !was_ours && !planned {
             self.state.node_mut(id).idle_since = now;
+        }
+        if !was_ours {
+            self.state.remold_all();
         }
         self.state.touch_node(id);
         self.mark_node(id);
         self.request_plan(now);
     }
 
-    pub(super) fn node_lost(&mut self, now: Timestamp, id: NodeId) {
-        if let Some(action) = self.state.node_mut(id).in_flight.take() {
-            self.conclude(action, Outcome::Overtaken);
-        }
+    /// Nobody knows what the node does: it counts at its maximum, and nothing is planned there.
+    pub(super) fn lose(&mut self, now: Timestamp, id: NodeId, reason: Reason) {
+        self.forget_action(id);
         self.state.set_power(id, NodePower::Down);
+        let target = self.state.node(id).target;
+        self.state.set_target(id, target, reason);
         self.state.touch_node(id);
         let planned: Vec<JobId> = self.state.node(id).planned.iter().map(|r| r.job).collect();
         for job in planned {
             self.unplan(now, job, Reason::NodeLost);
             self.mark_job(job);
         }
+        self.state.remold_all();
         self.request_plan(now);
+    }
+
+    /// What the node was told no longer matters: the backend says that it is lost or closed. It
+    /// comes back when the backend says so.
+    fn forget_action(&mut self, id: NodeId) {
+        let node = self.state.node_mut(id);
+        node.unwoken = false;
+        if let Some(action) = node.in_flight.take() {
+            self.conclude(action, Outcome::Overtaken);
+        }
     }
 
     /// Whoever holds GPUs there stays; whoever was only to come goes elsewhere.
@@ -446,9 +480,7 @@ impl Engine<'_> {
         if self.state.node(id).power == NodePower::Closed {
             return;
         }
-        if let Some(action) = self.state.node_mut(id).in_flight.take() {
-            self.conclude(action, Outcome::Overtaken);
-        }
+        self.forget_action(id);
         self.state.set_power(id, NodePower::Closed);
         self.state.set_target(id, Target::Up, Reason::NodeClosed);
         self.state.touch_node(id);
@@ -457,11 +489,12 @@ impl Engine<'_> {
             self.avoid_closed(now, job);
             self.mark_job(job);
         }
+        self.state.remold_all();
         self.request_plan(now);
     }
 
     /// A job that holds nothing does not go to a node that is closed.
-    fn avoid_closed(&mut self, now: Timestamp, id: JobId) {
+    pub(super) fn avoid_closed(&mut self, now: Timestamp, id: JobId) {
         let job = self.state.job(id);
         let closed = |node: NodeId| self.state.node(node).power == NodePower::Closed;
         let planned = job.planned.as_ref().filter(|_| !job.stays);
@@ -481,7 +514,6 @@ impl Engine<'_> {
                 {
                     let job = self.state.job_mut(id);
                     job.phase = Phase::Waiting;
-                    job.attempts = 0;
                     self.state.touch_job(id);
                     self.request_plan(now);
                 }
@@ -489,92 +521,9 @@ impl Engine<'_> {
         }
     }
 
-    /// An action failed: try again, later each time; after the last try, plan without it.
-    fn failed(&mut self, now: Timestamp, action: ActionId) {
-        let Some(HandedOut { about, .. }) = self.in_flight.remove(&action) else { return };
-        self.stats.failures += 1;
-        let retries = self.config.retries;
-        match about {
-            InFlight::Start(id) | InFlight::Stop(id) | InFlight::Limit(id) => {
-                let job = self.state.job_mut(id);
-                job.attempts += 1;
-                let (attempts, give_up) = (job.attempts, job.attempts > retries);
-                let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
-                job.not_before = again;
-                self.stats.outcomes.came(about, failure(give_up));
-                self.wake_ups.entry(again).or_default();
-                match about {
-                    InFlight::Start(_) => {
-                        self.state.release(id);
-                        self.state.job_mut(id).run = None;
-                        self.state.job_mut(id).phase = Phase::Waiting;
-                        if self.state.job(id).cancelled {
-                            // It was only waited for because it might have started.
-                            self.over_without_a_run(now, id);
-                        } else if give_up {
-                            self.unplan(now, id, Reason::StartFailed);
-                            let until = now + self.config.hold_off;
-                            self.state.job_mut(id).phase = Phase::Held(until);
-                            self.wake_ups.entry(until).or_default().push(id);
-                            self.alert(Alert::StartGivenUp(id));
-                        } else {
-                            self.avoid_closed(now, id);
-                        }
-                    }
-                    InFlight::Stop(_) => {
-                        self.state.job_mut(id).phase = Phase::Running;
-                        if give_up {
-                            self.plan_as_held(now, id, Reason::ActionFailed);
-                            self.alert(Alert::StopGivenUp(id));
-                        }
-                    }
-                    _ => {
-                        // A raise that failed may have happened all the same: the larger of the
-                        // two limits stays counted until one is confirmed.
-                        let job = self.state.job_mut(id);
-                        job.limiting = None;
-                        job.limit_unsure = true;
-                        if give_up {
-                            self.plan_as_held(now, id, Reason::ActionFailed);
-                            self.alert(Alert::LimitGivenUp(id));
-                        }
-                    }
-                }
-                self.mark_job(id);
-            }
-            InFlight::Wake(id) | InFlight::Sleep(id) => {
-                let node = self.state.node_mut(id);
-                node.in_flight = None;
-                node.attempts += 1;
-                let (attempts, give_up) = (node.attempts, node.attempts > retries);
-                let again = now + self.config.retry_after * f64::from(1 << attempts.min(10)) / 2.0;
-                node.not_before = again;
-                self.stats.outcomes.came(about, failure(give_up));
-                self.wake_ups.entry(again).or_default();
-                if let InFlight::Wake(_) = about {
-                    self.state.set_power(id, NodePower::Asleep);
-                    if give_up {
-                        self.node_lost(now, id);
-                        self.alert(Alert::WakeGivenUp(id));
-                    }
-                } else {
-                    self.state.set_power(id, NodePower::Up);
-                    if give_up {
-                        self.state.set_target(id, Target::Up, Reason::ActionFailed);
-                        self.state.touch_node(id);
-                        self.request_plan(now);
-                        self.alert(Alert::SleepGivenUp(id));
-                    }
-                }
-                self.mark_node(id);
-            }
-        }
-    }
-
     /// What could not be changed stays, and the policy hears of it.
-    fn plan_as_held(&mut self, now: Timestamp, id: JobId, reason: Reason) {
+    pub(super) fn plan_as_held(&mut self, now: Timestamp, id: JobId, reason: Reason) {
         let held = self.state.job(id).held.clone();
-        self.state.job_mut(id).attempts = 0;
         // Nobody wants a job that was cancelled or put on hold, or one on a lost node, to stay: these are tried for ever.
         let down = |node: NodeId| self.state.node(node).power == NodePower::Down;
         let lost = held.as_ref().is_some_and(|h| h.allocation.shares().any(|s| down(s.node)));
@@ -607,10 +556,6 @@ impl Engine<'_> {
         self.state.set_planned(id, held, reason, now);
         self.look_at_everything = true;
     }
-}
-
-fn failure(give_up: bool) -> Outcome {
-    if give_up { Outcome::GivenUp } else { Outcome::Failed }
 }
 
 fn sound(job: JobId, done: Work) -> Result<(), EventError> {

@@ -17,6 +17,8 @@ mod facts;
 mod image;
 mod outcome;
 mod planning;
+mod reasons;
+mod retry;
 mod rhythm;
 
 pub use event::{Alert, Event, EventError};
@@ -56,11 +58,12 @@ pub struct EngineConfig {
     pub margin: Watts,
     /// Be below a lower budget this long before it begins.
     pub budget_lead: Seconds,
-    /// Try an action again this often before giving up.
+    /// Try an action again this often before giving up. What was given up is tried again all the
+    /// same, after longer pauses.
     pub retries: u32,
     /// Wait this long before the first retry, twice as long before each further one.
     pub retry_after: Seconds,
-    /// Leave a job that would not start alone for this long.
+    /// Leave a job that would not start alone for this long, twice as long each further time.
     pub hold_off: Seconds,
     /// Whether the cluster is controlled. One that is only observed keeps no budget.
     pub controls: bool,

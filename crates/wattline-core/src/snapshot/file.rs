@@ -364,7 +364,7 @@ pub struct JobEntry {
     /// The nodes it may have; any with the right GPUs, if not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeChoiceEntry>,
-    /// The shape that a moldable job has started with.
+    /// The shape that a moldable job has started with, the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_as: Option<ShapeEntry>,
     /// Work done at `as_of_s`.

@@ -160,6 +160,7 @@ fn job(
     let menu = state.menu(entry.menu);
     let moldable = job.elasticity == Elasticity::Moldable;
     let started = moldable && entry.first_start.is_some() && menu.len() == 1;
+    let started_as = entry.started_as().or(menu.first().copied().filter(|_| started));
     JobEntry {
         name: job.name.clone(),
         user: job.user.0,
@@ -180,7 +181,7 @@ fn job(
         on_hold: entry.is_on_hold(),
         shapes: job.shapes.as_ref().map(|s| s.iter().map(|s| shape(cluster, *s)).collect()),
         nodes: job.nodes.as_ref().map(|nodes| node_choice(cluster, nodes)),
-        started_as: menu.first().filter(|_| started).map(|first| shape(cluster, *first)),
+        started_as: started_as.map(|s| shape(cluster, s)),
         done: entry.progress.done.0,
         as_of_s: Some(entry.progress.as_of.seconds()),
         rate: Some(entry.progress.rate.0),
@@ -274,7 +275,7 @@ fn configurations(state: &State, entry: &JobState) -> Vec<Configuration> {
         batches.dedup();
     }
     let mut all = Vec::new();
-    // A moldable job that has started has one shape left; what others may take is its full menu.
+    // A moldable job that has started has one shape left, unless no machine for it is.
     for shape in state.menu(entry.menu).iter() {
         let plain = cluster.plain_configuration(job, *shape);
         // Whether a shape can run at all is asked about as few nodes as possible.

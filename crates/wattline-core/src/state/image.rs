@@ -149,6 +149,9 @@ impl StateImage {
         };
         for (_, job) in &self.jobs {
             require(job.menu.index() < self.menus.len(), "a job without shapes")?;
+            let before = job.molded.map(|molded| molded.before);
+            let known = before.is_none_or(|menu| menu.index() < self.menus.len());
+            require(known, "a started job without shapes")?;
             let mut placements = job.planned.iter().chain(&job.held);
             require(placements.all(fits), "a job on GPUs that are not there")?;
         }

@@ -1,5 +1,7 @@
 //! What is known about one job.
 
+use super::mold::Molded;
+use crate::cluster::Shape;
 use crate::ids::{ActionId, MenuId};
 use crate::job::{Job, Work, WorkRate};
 use crate::placement::Placement;
@@ -46,6 +48,9 @@ pub struct JobState {
     pub job: Arc<Job>,
     /// The shapes it may take.
     pub menu: MenuId,
+    /// If it is moldable and has started: how.
+    #[serde(default)]
+    pub(crate) molded: Option<Molded>,
     /// Where it stands.
     pub phase: Phase,
     /// What the plan wants for it; `None`: wait.
@@ -68,7 +73,12 @@ pub struct JobState {
     pub(crate) limiting: Option<(ActionId, Watts)>,
     /// Setting a limit failed, and may have happened all the same.
     pub(crate) limit_unsure: bool,
+    /// Starts or stops that failed in a row.
     pub(crate) attempts: u32,
+    /// Limits that could not be set, in a row. Counted apart: whether a job stops does not depend on
+    /// whether its GPUs take limits.
+    #[serde(default)]
+    pub(crate) limit_attempts: u32,
     pub(crate) not_before: Timestamp,
     pub(crate) cancelled: bool,
     pub(crate) on_hold: bool,
@@ -85,6 +95,7 @@ impl JobState {
         Self {
             job,
             menu,
+            molded: None,
             phase: Phase::Waiting,
             planned: None,
             held: None,
@@ -98,6 +109,7 @@ impl JobState {
             limiting: None,
             limit_unsure: false,
             attempts: 0,
+            limit_attempts: 0,
             not_before: Timestamp::from_micros(i64::MIN),
             cancelled: false,
             on_hold: false,
@@ -156,7 +168,13 @@ impl JobState {
         self.phase == Phase::Finished
     }
 
-    /// How many actions on it failed in a row.
+    /// What a moldable job has started as, the last time.
+    #[must_use]
+    pub fn started_as(&self) -> Option<Shape> {
+        self.molded.map(|molded| molded.shape)
+    }
+
+    /// How many starts or stops of it failed in a row.
     #[must_use]
     pub fn failed_attempts(&self) -> u32 {
         self.attempts

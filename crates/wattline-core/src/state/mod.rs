@@ -10,6 +10,7 @@
 mod delays;
 mod image;
 mod job;
+mod mold;
 mod node;
 mod restore;
 mod suppose;
@@ -231,17 +232,6 @@ impl State {
             self.menus.push(menu);
         }
         id
-    }
-
-    /// Narrows a moldable job to the shape it first started with.
-    pub(crate) fn mold(&mut self, id: JobId, placement: &Placement) {
-        self.mold_to(id, placement.configuration.shape());
-    }
-
-    fn mold_to(&mut self, id: JobId, shape: Shape) {
-        let menu: Menu = Arc::from([shape]);
-        let menu = self.intern(menu);
-        self.jobs[id].menu = menu;
     }
 
     pub(crate) fn job_mut(&mut self, id: JobId) -> &mut JobState {

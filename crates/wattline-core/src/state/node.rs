@@ -88,6 +88,10 @@ pub struct NodeState {
     pub(crate) in_flight: Option<ActionId>,
     pub(crate) attempts: u32,
     pub(crate) not_before: Timestamp,
+    /// Waking it was given up: it counts as lost until the backend says that it is up, and goes on
+    /// being told to wake.
+    #[serde(default)]
+    pub(crate) unwoken: bool,
     pub(crate) touched: bool,
     pub(crate) dirty: bool,
 }
@@ -106,6 +110,7 @@ impl NodeState {
             in_flight: None,
             attempts: 0,
             not_before: Timestamp::from_micros(i64::MIN),
+            unwoken: false,
             touched: false,
             dirty: false,
         }
@@ -115,6 +120,17 @@ impl NodeState {
     #[must_use]
     pub fn is_ours(&self) -> bool {
         !matches!(self.power, NodePower::Down | NodePower::Closed)
+    }
+
+    /// Whether waking it was given up. It is tried again; a backend need not report that it sleeps.
+    #[must_use]
+    pub fn is_unwoken(&self) -> bool {
+        self.unwoken
+    }
+
+    /// It did not wake, and is not being told to at the moment.
+    pub(crate) fn must_be_woken_again(&self) -> bool {
+        self.unwoken && self.in_flight.is_none()
     }
 
     /// The power state to count for what is planned: a node that must come up counts as booting.

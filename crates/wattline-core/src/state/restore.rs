@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct RestoredJob {
     /// What was asked for.
     pub job: Arc<Job>,
-    /// The shape that a moldable job has started with.
+    /// The shape that a moldable job has started with, the last time.
     pub started_as: Option<Shape>,
     /// What the plan wants for it.
     pub planned: Option<Placement>,
@@ -68,6 +68,7 @@ impl State {
         } else if let Some(until) = restored.held_back_until {
             job.phase = Phase::Held(until);
         }
+        self.remold(id);
         id
     }
 

@@ -286,6 +286,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(wattline_testing::cases(256, 2))]
+
         #[test]
         fn text_round_trips(value in 0.0_f64..1e12) {
             let watts = Watts::new(value);

@@ -157,6 +157,16 @@ impl<'v, 'a> Problem<'v, 'a> {
                 None => left_out.push(id),
             }
         }
+        // A job for which too few machines are left must not take the place of one that can run.
+        let left = gpus_left(view);
+        items.retain(|item| {
+            let could = |way: &Way| way.shape.gpus <= left[way.shape.gpu_type.index()];
+            let kept = item.ways.iter().any(could);
+            if !kept {
+                left_out.push(item.id);
+            }
+            kept
+        });
         items.sort_by(|a, b| a.gpu_time_left.total_cmp(&b.gpu_time_left).then(a.id.cmp(&b.id)));
         let mut waiting = 0;
         let most = CANDIDATES_PER_GPU * gpus as usize;
@@ -179,6 +189,17 @@ impl<'v, 'a> Problem<'v, 'a> {
     ) -> Vec<Occupancy> {
         self.decides.held_with(self.view.state, placements)
     }
+}
+
+/// GPUs of all nodes that are neither lost nor closed, by type.
+fn gpus_left(view: &ClusterView<'_>) -> Vec<u32> {
+    let cluster = view.state.cluster();
+    let mut left = vec![0; cluster.gpu_types().len()];
+    for id in cluster.node_ids().filter(|id| view.state.node(*id).is_ours()) {
+        let node = cluster.node(id);
+        left[node.gpu_type.index()] += u32::from(node.gpus);
+    }
+    left
 }
 
 fn kind(job: &JobState, limit: u32) -> Kind {

@@ -172,8 +172,8 @@ impl<'v, 'a> Draft<'v, 'a> {
             let room = |shape| free.place(view.state.cluster(), shape).is_some();
             let reason = match menu.iter().copied().any(room) {
                 _ if menu.is_empty() => Reason::NeverFits,
-                true => Reason::NoPower,
-                false => Reason::NoRoom,
+                true if view.budget.is_some() => Reason::NoPower,
+                _ => Reason::NoRoom,
             };
             self.decide(id, Decision::Wait, reason);
         };

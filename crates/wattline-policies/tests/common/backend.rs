@@ -346,12 +346,6 @@ impl Backend {
         self.push(now + gone_for, Happening::ComesBack(id, comes_back_up));
     }
 
-    /// Somebody looks after a node that the engine gave up on.
-    pub(crate) fn repair(&mut self, now: Timestamp, id: NodeId) {
-        self.become_power(id, NodePower::Down);
-        self.push(now + Seconds::new(300.0), Happening::ComesBack(id, true));
-    }
-
     /// The next thing due by `now`, if the engine is to hear of it.
     pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Event> {
         while let Some(entry) = self.to_come.first_entry() {

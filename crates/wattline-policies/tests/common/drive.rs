@@ -348,12 +348,8 @@ impl<'a> Drive<'a> {
         }
         while let Some(alert) = self.engine.poll_alert() {
             *self.seen.entry(kind_of(&alert)).or_default() += 1;
-            match alert {
-                Alert::PlanRefused { violations, .. } => {
-                    return at(format!("refused: {violations:?}"));
-                }
-                Alert::WakeGivenUp(node) => self.backend.repair(self.now, node),
-                _ => {}
+            if let Alert::PlanRefused { violations, .. } = alert {
+                return at(format!("refused: {violations:?}"));
             }
         }
         if self.engine.stats().refused != 0 {

@@ -12,7 +12,7 @@ pub(crate) mod drive;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
+use proptest::test_runner::Config;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
@@ -52,13 +52,7 @@ pub(crate) const SPECS: [&str; 21] = [
 /// The same cases on every machine and every run; a failure is kept as a test with a name, not as
 /// a file of seeds.
 pub(crate) fn cases(cases: u32, seed: u64) -> Config {
-    Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        ..Config::default()
-    }
+    Config { max_shrink_iters: 20_000, ..wattline_testing::cases(cases, seed) }
 }
 
 /// One thing that goes wrong, or is changed from outside.

@@ -4,19 +4,13 @@
 #![allow(dead_code)]
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
+use proptest::test_runner::Config;
 use wattline_core::units::{Seconds, Watts};
 use wattline_predict::reading::{Point, Reading};
 
 /// The same cases in every run.
 pub(crate) fn cases(cases: u32, seed: u64) -> Config {
-    Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 200,
-        ..Config::default()
-    }
+    Config { max_shrink_iters: 200, ..wattline_testing::cases(cases, seed) }
 }
 
 /// A configuration.

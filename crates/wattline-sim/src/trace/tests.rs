@@ -583,6 +583,8 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(wattline_testing::cases(256, 1))]
+
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for format in Format::ALL {

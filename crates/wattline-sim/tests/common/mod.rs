@@ -1,6 +1,5 @@
 //! What the simulator's tests have in common.
 
-use proptest::test_runner::{Config, RngSeed};
 use std::path::PathBuf;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -38,13 +37,6 @@ pub(crate) fn budget(share_of_peak: Option<f64>) -> String {
 #[allow(dead_code, reason = "not every test has such prices")]
 pub(crate) const PRICES: &str = "[prices]\ncarbon = \"300 g/kWh\"\ncarbon_price = \"50 EUR/t\"\n\
     [[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\nvalue = \"0.05 EUR/kWh\"\n";
-
-/// The same cases on every machine and every run; a failure is kept as a test with a name, not as
-/// a file of seeds.
-#[allow(dead_code, reason = "not every test draws cases")]
-pub(crate) fn cases(cases: u32, seed: u64) -> Config {
-    Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() }
-}
 
 /// A file of the data that is not ours to commit; `None` (and a message) where it is not there.
 #[allow(dead_code, reason = "not every test needs data")]

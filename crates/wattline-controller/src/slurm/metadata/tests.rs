@@ -253,7 +253,7 @@ fn nasty_texts_are_data() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(wattline_testing::cases(2000, 1))]
 
     #[test]
     fn any_text_gives_bounded_complaints_and_sound_values(

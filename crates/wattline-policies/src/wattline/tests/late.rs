@@ -3,7 +3,6 @@
 use super::super::{WattlineOptions, wattline};
 use super::Formula;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
@@ -181,12 +180,8 @@ fn starts(plan: &Plan) -> usize {
     plan.jobs.iter().filter(|change| matches!(change.decision, Decision::Run(_))).count()
 }
 
-fn cases(seed: u64) -> Config {
-    Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() }
-}
-
 proptest! {
-    #![proptest_config(cases(1))]
+    #![proptest_config(wattline_testing::cases(256, 1))]
 
     /// Late or not: nobody else comes, and energy will cost what it does.
     #[test]
