@@ -27,7 +27,7 @@ pub mod slurm;
 pub mod store;
 mod watch;
 
-pub use backend::{Backend, BackendError, Known, News, Report};
+pub use backend::{Backend, BackendError, Known, News, Report, Wake};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{

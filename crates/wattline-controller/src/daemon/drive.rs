@@ -48,7 +48,7 @@ pub enum DriveError {
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// The machine gives it no thread.
-    #[error("the planner's thread cannot be started: {0}")]
+    #[error("a thread beside the loop cannot be started: {0}")]
     Thread(std::io::Error),
 }
 
@@ -209,6 +209,9 @@ impl<B: Backend + Metered> Drive<B> {
         mut feed: impl Feed,
         mut look: impl FnMut(&Picture),
     ) -> Result<(), DriveError> {
+        let waker = self.daemon.waker();
+        let begun = self.controller.backend_mut().begin(Arc::new(move || waker.wake()));
+        begun.map_err(DriveError::Thread)?;
         let mut painted = Instant::now();
         let mut rang = true;
         loop {
@@ -256,15 +259,18 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.lender.tell(self.controller.take_learned());
-        let troubles = match turned {
+        let mut troubles = match turned {
             Ok(()) => Vec::new(),
             Err(error) if may_work_later(&error) => vec![error.to_string()],
             Err(error) => return Err(error.into()),
         };
+        let failed = !troubles.is_empty();
+        troubles.extend(self.controller.backend().troubles(now));
         self.saving.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
         if troubles != self.troubles {
-            events.extend(troubles.iter().map(|text| plain(now, "trouble", text.clone())));
+            let new = troubles.iter().filter(|text| !self.troubles.contains(text));
+            events.extend(new.map(|text| plain(now, "trouble", text.clone())));
             self.troubles = troubles;
         }
         if let Some(trouble) = self.save() {
@@ -274,6 +280,9 @@ impl<B: Backend + Metered> Drive<B> {
         events.extend(notices.into_iter().map(|notice| plain(now, "alert", notice)));
         for complaint in self.controller.backend_mut().complaints() {
             events.push(plain(now, "trouble", complaint));
+        }
+        for alert in self.controller.backend_mut().alerts() {
+            events.push(plain(now, "alert", alert));
         }
         while let Some(alert) = self.controller.poll_alert() {
             let text = in_words(&alert, self.controller.engine().state());
@@ -285,7 +294,7 @@ impl<B: Backend + Metered> Drive<B> {
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
         }
-        Ok(!self.troubles.is_empty())
+        Ok(failed)
     }
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.

@@ -1,5 +1,6 @@
 //! What differs between what SLURM shows and what is known.
 
+use super::orders::{CommandLine, Order, Target};
 use super::read::{SlurmJob, State};
 use super::reshape::Runs;
 use super::seen::{NodeIs, key, node_is};
@@ -25,8 +26,9 @@ impl Slurm {
     pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
-            if id.index() < known.engine.state().job_count() {
-                self.absent.remove(&id);
+            self.absent.remove(&id);
+            // What was seen may be older than what was last done about it.
+            if self.is_settled(Target::Job(job.key.id)) {
                 self.news_of(now, id, job, known, news);
             }
         }
@@ -41,10 +43,17 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else {
+            self.ended_here(now, id, job, known);
+            return;
+        };
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                self.correct("scontrol", &["requeuehold", &job.address()]);
+                self.correct(
+                    now,
+                    job,
+                    CommandLine::new("scontrol", &["requeuehold", &job.address()]),
+                );
             }
             return;
         }
@@ -54,8 +63,8 @@ impl Slurm {
             job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
         match state.phase {
             Phase::Finished => {
-                if state.is_cancelled() && !over && self.may_correct(now, job.key.id) {
-                    self.correct("scancel", &[&job.address()]);
+                if state.is_cancelled() && !over {
+                    self.cancel(now, job);
                 }
             }
             Phase::Waiting | Phase::Held(_) if over => {
@@ -72,11 +81,29 @@ impl Slurm {
                 let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
-                    self.hold(&job.address());
+                    self.hold(now, job.key.id, &job.address());
                 }
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
+        }
+    }
+
+    /// A job that has ended for the engine, and left it. If SLURM still has the same run of it, it
+    /// was cancelled; one that was requeued since is its user's.
+    fn ended_here(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
+        let same = known
+            .directory
+            .slurm(id)
+            .is_some_and(|slurm| slurm.controlled && slurm.key.restarts == job.key.restarts);
+        if same && !job.state.is_over() && job.state != State::Completing {
+            self.cancel(now, job);
+        }
+    }
+
+    fn cancel(&mut self, now: Timestamp, job: &SlurmJob) {
+        if self.may_correct(now, job.key.id) {
+            self.correct(now, job, CommandLine::new("scancel", &[job.address()]));
         }
     }
 
@@ -100,7 +127,8 @@ impl Slurm {
             _ => false,
         };
         let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
-        let wanted = known.engine.state().job(id).phase != Phase::Finished;
+        let state = known.engine.state().find_job(id);
+        let wanted = state.is_some_and(|state| state.phase != Phase::Finished);
         by_node && mine && wanted && job.requeue && job.key.restarts < MOST_RESCUES
     }
 
@@ -113,7 +141,7 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         let started = || {
             News::Noted(Event::Started { job: id, action }, Note::Key { job: id, key: key(job) })
         };
@@ -166,7 +194,7 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(run) = state.run else { return };
         let asked = matches!(state.phase, Phase::Stopping(_));
         let requeued = known.directory.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
@@ -225,7 +253,8 @@ impl Slurm {
         let Some(first) = shares.first() else { return };
         let gpu_type = self.site.node(first.node).gpu_type;
         // Where it was started by us its GPUs had their limit before.
-        let told = engine.job(id).held.as_ref().map(|held| held.configuration.power_limit);
+        let Some(state) = engine.find_job(id) else { return };
+        let told = state.held.as_ref().map(|held| held.configuration.power_limit);
         let limit = told.unwrap_or(self.site.cluster.gpu_type(gpu_type).default_limit);
         let nodes = shares.len() as u32;
         let allocation = Allocation::over(shares.into_iter().collect());
@@ -233,7 +262,7 @@ impl Slurm {
             gpu_type,
             gpus: allocation.count(),
             nodes,
-            batch: engine.job(id).job.batch.requested,
+            batch: state.job.batch.requested,
             power_limit: limit,
         };
         let placement = Placement { configuration, allocation };
@@ -250,15 +279,22 @@ impl Slurm {
         let new = (*looked_through as u32..engine.job_count() as u32).map(JobId);
         open.extend(new.filter(|id| known.directory.slurm(*id).is_some()));
         *looked_through = engine.job_count();
-        open.retain(|id| engine.job(*id).phase != Phase::Finished);
+        let is_open =
+            |id: &JobId| engine.find_job(*id).is_some_and(|job| job.phase != Phase::Finished);
+        open.retain(is_open);
         let missing: Vec<JobId> =
             open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
+        let seen_at = seen.began;
         for id in missing {
+            let number = known.directory.slurm(id).map(|slurm| Target::Job(slurm.key.id));
+            if number.is_some_and(|target| !self.orders.is_settled(target, seen_at)) {
+                continue;
+            }
             let since = *self.absent.entry(id).or_insert(now);
             if now < since + GONE {
                 continue;
             }
-            let state = engine.job(id);
+            let Some(state) = engine.find_job(id) else { continue };
             let how = Note::Ended { job: id, how: "gone".into() };
             news.push(News::Noted(Event::Cancelled(id), how));
             match (state.phase, state.run) {
@@ -276,6 +312,9 @@ impl Slurm {
     pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = &self.seen else { return };
         for id in self.site.cluster.node_ids() {
+            if !self.is_settled(Target::Node(id)) {
+                continue;
+            }
             let power = known.engine.state().node(id).power;
             let is = seen.nodes.get(&*self.site.node(id).name).map_or(NodeIs::Lost, node_is);
             let event = match (is, power) {
@@ -330,10 +369,12 @@ impl Slurm {
         may && self.controls()
     }
 
-    fn correct(&mut self, program: &str, args: &[&str]) {
-        if let Err(error) = self.commands.run(program, args) {
-            self.complain(error.to_string());
-        }
+    /// Puts something right about a job.
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, line: CommandLine) {
+        let complaint = format!("job {}", job.address());
+        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        // It takes a job off, or back, whatever that does to others.
+        self.order(now, order.lowering());
     }
 }
 
