@@ -2,6 +2,7 @@
 
 use crate::directory::{Directory, Note, Submission};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
@@ -92,6 +93,11 @@ pub trait Backend {
     /// is still shed.
     fn is_current(&self, _now: Timestamp) -> bool {
         true
+    }
+
+    /// The file that tells the cluster that somebody decides, if it has one.
+    fn heartbeat(&self) -> Option<PathBuf> {
+        None
     }
 
     /// What is wrong with it now, in words; empty if nothing is.

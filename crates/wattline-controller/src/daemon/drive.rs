@@ -1,6 +1,7 @@
 //! The loop.
 
 use super::fork::{Borrower, Lender, Twin};
+use super::health::{Condition, Health};
 use super::hours::{Hours, Load};
 use super::metered::Metered;
 use super::pace::Pace;
@@ -27,6 +28,7 @@ use wattline_core::Timestamp;
 use wattline_core::engine::Alert;
 use wattline_core::policy::Policy;
 use wattline_core::state::State;
+use wattline_core::units::Watts;
 
 /// Nobody waits longer than this for a turn.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -85,6 +87,10 @@ pub struct Drive<B> {
     /// When the load was looked at last, and when it was last written down.
     loaded: Option<Timestamp>,
     hours_written: Instant,
+    /// Who must know whether it does its work; none before it runs.
+    health: Option<Health>,
+    /// Whether the journal could be written when that was tried last.
+    writes: bool,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -150,6 +156,8 @@ impl<B: Backend + Metered> Drive<B> {
             over,
             loaded: None,
             hours_written: Instant::now(),
+            health: None,
+            writes: true,
             troubles: Vec::new(),
             heard,
             stay,
@@ -212,6 +220,8 @@ impl<B: Backend + Metered> Drive<B> {
         let waker = self.daemon.waker();
         let begun = self.controller.backend_mut().begin(Arc::new(move || waker.wake()));
         begun.map_err(DriveError::Thread)?;
+        let heartbeat = self.controller.backend().heartbeat();
+        self.health = Some(Health::start(heartbeat).map_err(DriveError::Thread)?);
         let mut painted = Instant::now();
         let mut rang = true;
         loop {
@@ -259,6 +269,7 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.lender.tell(self.controller.take_learned());
+        let stored = !matches!(turned, Err(ControllerError::Store(_)));
         let mut troubles = match turned {
             Ok(()) => Vec::new(),
             Err(error) if may_work_later(&error) => vec![error.to_string()],
@@ -266,6 +277,7 @@ impl<B: Backend + Metered> Drive<B> {
         };
         let failed = !troubles.is_empty();
         troubles.extend(self.controller.backend().troubles(now));
+        troubles.extend(self.report_health(now, stored));
         self.saving.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
         if troubles != self.troubles {
@@ -295,6 +307,16 @@ impl<B: Backend + Metered> Drive<B> {
             self.daemon.chronicle().tell(events);
         }
         Ok(failed)
+    }
+
+    /// Says how it is to whoever must know. Says what is wrong with that.
+    fn report_health(&self, now: Timestamp, stored: bool) -> Vec<String> {
+        let Some(health) = &self.health else { return Vec::new() };
+        let planner = !self.controller.planner().is_stuck();
+        let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
+        health.turned(Condition { journal: stored && self.writes, planner, cluster });
+        let stuck = || "the planner does not answer; restart the controller".to_owned();
+        health.trouble().into_iter().chain((!planner).then(stuck)).collect()
     }
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.
@@ -346,6 +368,9 @@ impl<B: Backend + Metered> Drive<B> {
         let meters = controller.backend();
         let (picture, events) = self.painter.paint(engine, directory, meters, now, frame);
         let picture = Arc::new(picture);
+        if let Some(health) = &self.health {
+            health.say(in_a_line(&picture));
+        }
         look(&picture);
         self.count_load(&picture);
         self.daemon.publish(Arc::clone(&picture));
@@ -372,9 +397,12 @@ impl<B: Backend + Metered> Drive<B> {
     fn write_hours(&mut self) {
         self.hours_written = Instant::now();
         let changed = self.daemon.hours().take_changed();
-        if !changed.is_empty() {
-            let _ = self.controller.desk().ledger().store.write_hours(&changed);
-        }
+        let mut ledger = self.controller.desk().ledger();
+        self.writes = if changed.is_empty() {
+            ledger.store.probe().is_ok()
+        } else {
+            ledger.store.write_hours(&changed).is_ok()
+        };
     }
 }
 
@@ -402,6 +430,22 @@ impl Beside {
             Self::Answers(questions) => answer(&questions, &borrower, &policy),
         });
     }
+}
+
+/// How things are, for `systemctl status`.
+fn in_a_line(picture: &Picture) -> String {
+    let waiting = picture.unfinished.len().saturating_sub(picture.running);
+    let kilowatts = |watts: Watts| watts.get() / 1e3;
+    let budget = picture
+        .budget_now
+        .map_or_else(String::new, |budget| format!(" of {:.1} kW", kilowatts(budget)));
+    let trouble = picture.troubles.first();
+    let trouble = trouble.map_or_else(String::new, |text| format!("; {}", harmless(text)));
+    format!(
+        "{} running, {waiting} waiting, {:.1} kW{budget} committed{trouble}",
+        picture.running,
+        kilowatts(picture.committed)
+    )
 }
 
 /// The disk may have room again, the cluster may answer again.

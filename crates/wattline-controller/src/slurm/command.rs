@@ -82,10 +82,12 @@ impl Commands {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: what hangs is ended with all that it has started.
         command.env("LC_ALL", "C").process_group(0);
-        // What a user has set for himself must not change what is read here.
+        // What a user has set for himself must not change what is read here, and what systemd has
+        // told us is not for others.
         for (key, _) in std::env::vars_os() {
             let text = key.to_string_lossy();
-            if text.starts_with("SQUEUE_") || text.starts_with("SINFO_") {
+            let ours = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"].contains(&&*text);
+            if ours || text.starts_with("SQUEUE_") || text.starts_with("SINFO_") {
                 command.env_remove(&key);
             }
         }

@@ -52,6 +52,7 @@ use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
 use readings::Readings;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stretch::Stretch;
@@ -107,6 +108,8 @@ pub struct Slurm {
     blind: Option<(Timestamp, String)>,
     /// What nodes said last.
     readings: Readings,
+    /// Jobs that run were new at the last look: where they are is told as soon as they are known.
+    adopts: bool,
     /// Since when SLURM answers each time.
     answers: Option<Timestamp>,
     wanted: BTreeMap<ActionId, Wanted>,
@@ -153,6 +156,7 @@ impl Slurm {
             orders: Orders::default(),
             seen: None,
             looked: None,
+            adopts: false,
             blind: None,
             readings: Readings::default(),
             answers: None,
@@ -403,7 +407,11 @@ impl Backend for Slurm {
         known: Known<'_>,
     ) -> Result<Vec<Report>, BackendError> {
         let new = self.hear(now, known);
-        let news = self.news(now, new, known);
+        let mut news = Vec::new();
+        if std::mem::take(&mut self.adopts) && !new.look {
+            self.adopt(known, &mut news);
+        }
+        news.extend(self.news(now, new, known));
         self.hand_over();
         let number = |(at, news)| Report { number: from + at as u64, news };
         Ok(news.into_iter().enumerate().map(number).collect())
@@ -411,11 +419,17 @@ impl Backend for Slurm {
 
     /// The threads beside the loop wake it.
     fn next_event(&self) -> Option<Timestamp> {
-        None
+        self.adopts.then_some(Timestamp::ZERO)
     }
 
     fn is_current(&self, now: Timestamp) -> bool {
-        self.sees(now)
+        // What runs is to be known before anything is planned around it.
+        self.sees(now) && !self.adopts
+    }
+
+    /// Who only watches does not close the gate: nobody would release what it holds.
+    fn heartbeat(&self) -> Option<PathBuf> {
+        self.site.config.heartbeat.clone().filter(|_| self.controls())
     }
 
     fn troubles(&self, now: Timestamp) -> Vec<String> {

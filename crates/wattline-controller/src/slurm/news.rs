@@ -7,12 +7,13 @@ use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{Known, News};
 use crate::directory::{Note, Origin, SlurmOrigin};
+use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
 use wattline_core::power::NodePower;
-use wattline_core::state::Phase;
+use wattline_core::state::{JobState, Phase};
 use wattline_core::units::Seconds;
 
 /// A job that SLURM does not show for this long is gone.
@@ -33,6 +34,21 @@ impl Slurm {
             }
         }
         self.gone(now, known, news);
+    }
+
+    /// Jobs that were submitted at this look and run already are where they are.
+    pub(super) fn adopt(&mut self, known: Known<'_>, news: &mut Vec<News>) {
+        if let Some(seen) = self.seen.as_mut().and_then(Arc::get_mut) {
+            seen.recognise(known.directory);
+        }
+        let Some(seen) = self.seen.clone() else { return };
+        for (id, job) in seen.known() {
+            let waits = |state: &JobState| matches!(state.phase, Phase::Waiting | Phase::Held(_));
+            let new = known.engine.state().find_job(id).is_some_and(waits);
+            if new && is_running(job) && self.is_settled(Target::Job(job.key.id)) {
+                self.found(id, job, known, news);
+            }
+        }
     }
 
     fn news_of(
@@ -59,8 +75,7 @@ impl Slurm {
         }
         self.taken_over(id, job, known, news);
         let over = job.state.is_over();
-        let runs =
-            job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
+        let runs = is_running(job);
         match state.phase {
             Phase::Finished => {
                 if state.is_cancelled() && !over {
@@ -376,6 +391,11 @@ impl Slurm {
         // It takes a job off, or back, whatever that does to others.
         self.order(now, order.lowering());
     }
+}
+
+/// Whether it has its GPUs, and keeps them.
+fn is_running(job: &SlurmJob) -> bool {
+    job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring)
 }
 
 /// The lowest so many bits of a mask.

@@ -39,7 +39,10 @@ impl Slurm {
                 continue;
             }
             match self.submission(job, mine) {
-                Ok(submission) => news.push(News::Submission(Box::new(submission))),
+                Ok(submission) => {
+                    self.adopts |= job.state.holds_gpus();
+                    news.push(News::Submission(Box::new(submission)));
+                }
                 // Where nobody decides it waits for SLURM, and is known as soon as it runs.
                 Err(why) => {
                     if self.controls() && self.refused.insert(job.key.id) {

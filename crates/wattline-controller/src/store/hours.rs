@@ -30,6 +30,15 @@ impl Store {
         Ok(rows.into_iter().filter_map(hour).collect())
     }
 
+    /// Whether it can be written now, by writing what it says already.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn probe(&mut self) -> Result<(), StoreError> {
+        let probed = self.connection.pragma_update(None, "user_version", super::FORMAT);
+        probed.map_err(|source| of(&self.path, source))
+    }
+
     /// Writes hours down, in place of what was written of them before.
     ///
     /// # Errors
