@@ -29,6 +29,14 @@ pub(super) struct Looked {
     pub(super) age: Duration,
 }
 
+/// What the loop has not heard of yet: orders that have ended, and the newest look and readings.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) look: Option<Looked>,
+    pub(super) readings: Option<Readings>,
+}
+
 /// The loop's side.
 pub(super) struct Crew(Arc<Shared>);
 
@@ -92,20 +100,15 @@ impl Crew {
         self.0.changed.notify_all();
     }
 
-    /// Orders that have ended.
-    pub(super) fn take_outcomes(&self) -> Vec<Outcome> {
-        std::mem::take(&mut self.0.board().outcomes)
-    }
-
-    /// The newest look, if there is one that was not taken.
-    pub(super) fn take_look(&self) -> Option<Looked> {
-        let (seen, began) = self.0.board().look.take()?;
-        Some(Looked { seen, age: began.elapsed() })
-    }
-
-    /// The newest readings, if there are some that were not taken.
-    pub(super) fn take_readings(&self) -> Option<Readings> {
-        self.0.board().readings.take()
+    /// What there is to be heard.
+    pub(super) fn take(&self) -> Heard {
+        let mut board = self.0.board();
+        let look = board.look.take();
+        Heard {
+            outcomes: std::mem::take(&mut board.outcomes),
+            look: look.map(|(seen, began)| Looked { seen, age: began.elapsed() }),
+            readings: board.readings.take(),
+        }
     }
 }
 

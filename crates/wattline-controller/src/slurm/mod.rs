@@ -24,6 +24,8 @@ mod heterogeneous;
 mod limits;
 pub mod metadata;
 mod meters;
+#[cfg(test)]
+mod model;
 mod news;
 mod orders;
 pub mod progress;
@@ -46,7 +48,7 @@ pub use submission::SECONDS;
 use crate::backend::{Backend, BackendError, Known, News, Report, Wake};
 use crate::directory::Note;
 use command::Commands;
-use crew::{Crew, Looked};
+use crew::{Crew, Heard, Looked};
 use meters::Meters;
 use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
 use readings::Readings;
@@ -297,24 +299,25 @@ impl Slurm {
         std::mem::take(&mut self.alerts)
     }
 
-    /// Takes what the threads beside the loop have for it. Says what is new.
-    fn hear(&mut self, now: Timestamp, known: Known<'_>) -> New {
-        let Some(crew) = &self.crew else { return New::default() };
-        // Before the look: it may be later than they are.
-        let outcomes = crew.take_outcomes();
-        let (look, readings) = (crew.take_look(), crew.take_readings());
-        let mut new = New { outcomes: !outcomes.is_empty(), ..New::default() };
-        for outcome in &outcomes {
+    /// All that follows from what was heard, and nothing else: what is new for the engine, and orders.
+    fn follow(&mut self, now: Timestamp, heard: Heard, known: Known<'_>) -> Vec<News> {
+        let mut new = New { outcomes: !heard.outcomes.is_empty(), ..New::default() };
+        for outcome in &heard.outcomes {
             self.take_outcome(now, outcome);
         }
-        if let Some(look) = look {
+        if let Some(look) = heard.look {
             new.look = self.take_look(now, look, known);
         }
-        if let Some(readings) = readings {
+        if let Some(readings) = heard.readings {
             self.readings = readings;
             new.readings = true;
         }
-        new
+        let mut news = Vec::new();
+        if std::mem::take(&mut self.adopts) && !new.look {
+            self.adopt(known, &mut news);
+        }
+        news.extend(self.news(now, new, known));
+        news
     }
 
     fn hand_over(&mut self) {
@@ -368,7 +371,7 @@ impl Slurm {
     }
 }
 
-/// What the loop has not heard of yet.
+/// What of it is new.
 #[derive(Clone, Copy, Debug, Default)]
 struct New {
     look: bool,
@@ -406,12 +409,8 @@ impl Backend for Slurm {
         from: u64,
         known: Known<'_>,
     ) -> Result<Vec<Report>, BackendError> {
-        let new = self.hear(now, known);
-        let mut news = Vec::new();
-        if std::mem::take(&mut self.adopts) && !new.look {
-            self.adopt(known, &mut news);
-        }
-        news.extend(self.news(now, new, known));
+        let heard = self.crew.as_ref().map(Crew::take).unwrap_or_default();
+        let news = self.follow(now, heard, known);
         self.hand_over();
         let number = |(at, news)| Report { number: from + at as u64, news };
         Ok(news.into_iter().enumerate().map(number).collect())

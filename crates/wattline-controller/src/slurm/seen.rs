@@ -53,6 +53,13 @@ impl Seen {
         Ok(Self { jobs, nodes, known, said, began: Stamp::default() })
     }
 
+    /// As if it had been shown.
+    #[cfg(test)]
+    pub(super) fn of(jobs: Vec<SlurmJob>, nodes: Vec<SlurmNode>, began: Stamp) -> Self {
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        Self { jobs, nodes, known: BTreeMap::new(), said: BTreeMap::new(), began }
+    }
+
     /// The same, with what jobs say about themselves there. `ended` keeps what those said last that
     /// have ended: they say nothing new.
     pub(super) fn look_all(
