@@ -2,6 +2,8 @@
 
 use crate::directory::{Directory, Drawn, Note, Submission};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
@@ -42,8 +44,24 @@ pub struct Known<'a> {
     pub directory: &'a Directory,
 }
 
+/// Wakes the loop: something is to be heard.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// A cluster. It outlives controllers: what one has asked for, the next may ask again.
+///
+/// Nothing here waits for a cluster: one that is far away is looked at, and told, by threads beside
+/// the loop.
 pub trait Backend {
+    /// From now on the loop is woken when something is to be heard. A cluster without threads of
+    /// its own has no use for it.
+    ///
+    /// # Errors
+    /// When there are no threads to be had.
+    fn begin(&mut self, wake: Wake) -> std::io::Result<()> {
+        drop(wake);
+        Ok(())
+    }
+
     /// Carries an action out, or begins to. It may come again, and late: an action is carried out
     /// once. Its outcome is reported in any case.
     ///
@@ -76,6 +94,22 @@ pub trait Backend {
     /// cluster itself knows.
     fn job_ended(&mut self, _now: Timestamp, _job: JobId) -> Option<Drawn> {
         None
+    }
+
+    /// Whether what was last reported is recent enough to decide on. If not, nothing is planned; load
+    /// is still shed.
+    fn is_current(&self, _now: Timestamp) -> bool {
+        true
+    }
+
+    /// The file that tells the cluster that somebody decides, if it has one.
+    fn heartbeat(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// What is wrong with it now, in words; empty if nothing is.
+    fn troubles(&self, _now: Timestamp) -> Vec<String> {
+        Vec::new()
     }
 
     /// What a cluster that dies with its controller must be told to be the same again; empty if it

@@ -260,8 +260,10 @@ impl<B: Backend> Controller<B> {
     /// When to call [`Controller::turn`] at the latest.
     #[must_use]
     pub fn next_turn(&self) -> Option<Timestamp> {
-        // While a plan is being made, nothing is to be planned; its answer wakes the loop.
-        let engine = if self.planner.is_free() {
+        // While a plan is being made, nothing is to be planned; its answer wakes the loop. Of an
+        // unknown cluster the backend wakes it.
+        let current = self.backend.is_current(self.replica.now);
+        let engine = if current && self.planner.is_free() {
             self.replica.engine.poll_timeout()
         } else {
             self.replica.engine.next_retry()
@@ -312,7 +314,8 @@ impl<B: Backend> Controller<B> {
     }
 
     /// Sheds load if the budget has fallen, takes answers of the planner and asks for the next
-    /// plan. Shedding waits for no plan.
+    /// plan. Shedding waits for no plan, and for no cluster: of one that is unknown nothing else is
+    /// decided.
     fn plan(&mut self, now: Timestamp) -> Result<(), ControllerError> {
         if self.leave_as_is {
             let desk = self.desk.clone();
@@ -326,13 +329,23 @@ impl<B: Backend> Controller<B> {
             }
             self.leave_as_is = false;
         }
-        if self.replica.engine.plan_due(now).is_some() || !self.planner.is_free() {
+        let current = self.backend.is_current(now);
+        let due = self.replica.engine.plan_due(now).is_some();
+        if due || !current || !self.planner.is_free() {
             let desk = self.desk.clone();
             let mut ledger = desk.ledger();
             self.hear(&mut ledger);
             if let Some(plan) = self.replica.engine.load_to_shed(now) {
                 self.record(&mut ledger, now, None, plan, Duration::ZERO)?;
             }
+        }
+        if !current {
+            // It was made for a cluster that may be another one by now.
+            while let Some(answer) = self.planner.poll() {
+                self.plan_times.push(answer.took);
+                self.replica.engine.plan_again(now);
+            }
+            return Ok(());
         }
         self.take_answers(now)?;
         if self.planner.is_free()

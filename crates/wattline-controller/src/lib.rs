@@ -31,7 +31,7 @@ mod watch;
 /// The earlier name of [`journal`].
 pub use journal as store;
 
-pub use backend::{Backend, BackendError, Known, News, Report};
+pub use backend::{Backend, BackendError, Known, News, Report, Wake};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use desk::{Desk, Once};
 pub use directory::{

@@ -29,6 +29,11 @@ pub trait Planner {
     /// Whether it can take a request now.
     fn is_free(&self) -> bool;
 
+    /// Whether the plan that it makes takes so long that it will hardly come.
+    fn is_stuck(&self) -> bool {
+        false
+    }
+
     /// Asks for a plan. `predictor` is the engine's, for a planner that answers at once.
     fn begin(&mut self, input: PlanInput, predictor: &dyn Predictor);
 

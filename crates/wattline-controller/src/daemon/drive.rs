@@ -1,6 +1,7 @@
 //! The loop.
 
 use super::fork::{Borrower, Lender, Twin};
+use super::health::{Condition, Health};
 use super::hours::{Hours, Load};
 use super::metered::Metered;
 use super::pace::Pace;
@@ -27,6 +28,7 @@ use wattline_core::Timestamp;
 use wattline_core::engine::Alert;
 use wattline_core::policy::Policy;
 use wattline_core::state::State;
+use wattline_core::units::Watts;
 
 /// Nobody waits longer than this for a turn.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -48,7 +50,7 @@ pub enum DriveError {
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// The machine gives it no thread.
-    #[error("the planner's thread cannot be started: {0}")]
+    #[error("a thread beside the loop cannot be started: {0}")]
     Thread(std::io::Error),
 }
 
@@ -85,6 +87,10 @@ pub struct Drive<B> {
     /// When the load was looked at last, and when it was last written down.
     loaded: Option<Timestamp>,
     hours_written: Instant,
+    /// Who must know whether it does its work; none before it runs.
+    health: Option<Health>,
+    /// Whether the journal could be written when that was tried last.
+    writes: bool,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -151,6 +157,8 @@ impl<B: Backend + Metered> Drive<B> {
             over,
             loaded: None,
             hours_written: Instant::now(),
+            health: None,
+            writes: true,
             troubles: Vec::new(),
             heard,
             stay,
@@ -210,6 +218,11 @@ impl<B: Backend + Metered> Drive<B> {
         mut feed: impl Feed,
         mut look: impl FnMut(&Picture),
     ) -> Result<(), DriveError> {
+        let waker = self.daemon.waker();
+        let begun = self.controller.backend_mut().begin(Arc::new(move || waker.wake()));
+        begun.map_err(DriveError::Thread)?;
+        let heartbeat = self.controller.backend().heartbeat();
+        self.health = Some(Health::start(heartbeat).map_err(DriveError::Thread)?);
         let mut painted = Instant::now();
         let mut rang = true;
         loop {
@@ -256,15 +269,20 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.lender.tell(self.controller.take_learned());
-        let troubles = match turned {
+        let stored = !matches!(turned, Err(ControllerError::Store(_)));
+        let mut troubles = match turned {
             Ok(()) => Vec::new(),
             Err(error) if may_work_later(&error) => vec![error.to_string()],
             Err(error) => return Err(error.into()),
         };
+        let failed = !troubles.is_empty();
+        troubles.extend(self.controller.backend().troubles(now));
+        troubles.extend(self.report_health(now, stored));
         self.saving.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
         if troubles != self.troubles {
-            events.extend(troubles.iter().map(|text| plain(now, "trouble", text.clone())));
+            let new = troubles.iter().filter(|text| !self.troubles.contains(text));
+            events.extend(new.map(|text| plain(now, "trouble", text.clone())));
             self.troubles = troubles;
         }
         if let Some(trouble) = self.save() {
@@ -274,6 +292,9 @@ impl<B: Backend + Metered> Drive<B> {
         events.extend(notices.into_iter().map(|notice| plain(now, "alert", notice)));
         for complaint in self.controller.backend_mut().complaints() {
             events.push(plain(now, "trouble", complaint));
+        }
+        for alert in self.controller.backend_mut().alerts() {
+            events.push(plain(now, "alert", alert));
         }
         while let Some(alert) = self.controller.poll_alert() {
             let text = in_words(&alert, self.controller.engine().state());
@@ -285,7 +306,17 @@ impl<B: Backend + Metered> Drive<B> {
         if !events.is_empty() {
             self.daemon.chronicle().tell(events);
         }
-        Ok(!self.troubles.is_empty())
+        Ok(failed)
+    }
+
+    /// Says how it is to whoever must know. Says what is wrong with that.
+    fn report_health(&self, now: Timestamp, stored: bool) -> Vec<String> {
+        let Some(health) = &self.health else { return Vec::new() };
+        let planner = !self.controller.planner().is_stuck();
+        let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
+        health.turned(Condition { journal: stored && self.writes, planner, cluster });
+        let stuck = || "the planner does not answer; restart the controller".to_owned();
+        health.trouble().into_iter().chain((!planner).then(stuck)).collect()
     }
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.
@@ -338,6 +369,9 @@ impl<B: Backend + Metered> Drive<B> {
         let meters = controller.backend();
         let (picture, events) = self.painter.paint(engine, directory, meters, now, frame, &ended);
         let picture = Arc::new(picture);
+        if let Some(health) = &self.health {
+            health.say(in_a_line(&picture));
+        }
         look(&picture);
         self.count_load(&picture);
         self.daemon.publish(Arc::clone(&picture));
@@ -365,7 +399,12 @@ impl<B: Backend + Metered> Drive<B> {
     fn write_hours(&mut self) -> Result<(), DriveError> {
         self.hours_written = Instant::now();
         let changed = self.daemon.hours().take_changed();
-        match self.controller.desk().ledger().store.write_hours(&changed) {
+        let mut ledger = self.controller.desk().ledger();
+        // With nothing to write, that it could be written is tried all the same.
+        let written = ledger.store.write_hours(&changed);
+        drop(ledger);
+        self.writes = written.is_ok();
+        match written {
             Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
                 Err(ControllerError::from(error).into())
             }
@@ -398,6 +437,22 @@ impl Beside {
             Self::Answers(questions) => answer(&questions, &borrower, &policy),
         });
     }
+}
+
+/// How things are, for `systemctl status`.
+fn in_a_line(picture: &Picture) -> String {
+    let waiting = picture.unfinished.len().saturating_sub(picture.running);
+    let kilowatts = |watts: Watts| watts.get() / 1e3;
+    let budget = picture
+        .budget_now
+        .map_or_else(String::new, |budget| format!(" of {:.1} kW", kilowatts(budget)));
+    let trouble = picture.troubles.first();
+    let trouble = trouble.map_or_else(String::new, |text| format!("; {}", harmless(text)));
+    format!(
+        "{} running, {waiting} waiting, {:.1} kW{budget} committed{trouble}",
+        picture.running,
+        kilowatts(picture.committed)
+    )
 }
 
 /// The disk may have room again, the cluster may answer again.

@@ -13,6 +13,10 @@ pub trait Metered {
     fn complaints(&mut self) -> Vec<String> {
         Vec::new()
     }
+    /// The same, of what needs somebody at once.
+    fn alerts(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// What it draws.
     fn drawn(&self) -> Option<Watts> {
         None
@@ -35,6 +39,9 @@ impl Metered for Slurm {
     fn complaints(&mut self) -> Vec<String> {
         self.take_complaints()
     }
+    fn alerts(&mut self) -> Vec<String> {
+        self.take_alerts()
+    }
     fn drawn(&self) -> Option<Watts> {
         self.meters().drawn()
     }
@@ -42,7 +49,7 @@ impl Metered for Slurm {
         self.meters().energy(node)
     }
     fn node_limits(&self, node: NodeId) -> Vec<(u8, Watts)> {
-        self.meters().limits(node).to_vec()
+        self.limits_read(node)
     }
     fn job_drawn(&self, job: JobId, _: Timestamp) -> Option<Drawn> {
         self.meters().job(job)

@@ -24,12 +24,18 @@ type Asked = (PlanInput, Effort);
 /// No plan: the policy panicked.
 type Told = (PlanRequest, Option<Plan>, Duration);
 
+/// A plan that takes more than so many limits, and this long, is taken for one that never comes. A
+/// first plan, at full effort, for 20,000 jobs takes some ten times the usual limit.
+const STUCK_LIMITS: u32 = 30;
+const STUCK_LEAST: Duration = Duration::from_secs(60);
+
 /// The loop's side of it.
 pub(super) struct PlannerThread {
     policy: Box<str>,
     requests: SyncSender<Asked>,
     answers: Receiver<Told>,
-    busy: bool,
+    /// Since when it makes a plan.
+    busy: Option<Instant>,
     governor: PlanTimeGovernor,
     effort: Effort,
     notices: Vec<String>,
@@ -73,7 +79,7 @@ impl PlannerThread {
             policy: name.into(),
             requests,
             answers,
-            busy: false,
+            busy: None,
             governor: PlanTimeGovernor::new(limit),
             effort: Effort::FULL,
             notices: Vec::new(),
@@ -110,13 +116,19 @@ impl Planner for PlannerThread {
     }
 
     fn is_free(&self) -> bool {
-        !self.busy
+        self.busy.is_none()
+    }
+
+    fn is_stuck(&self) -> bool {
+        let most = STUCK_LEAST.max(self.governor.limit() * STUCK_LIMITS);
+        self.busy.is_some_and(|since| since.elapsed() > most)
     }
 
     fn begin(&mut self, input: PlanInput, _: &dyn Predictor) {
         // The thread is free: it has answered, and so has room for one.
-        self.busy = self.requests.try_send((input, self.effort)).is_ok();
-        if !self.busy {
+        let taken = self.requests.try_send((input, self.effort)).is_ok();
+        self.busy = taken.then(Instant::now);
+        if !taken {
             self.notices.push("the planner does not take requests; restart the controller".into());
         }
     }
@@ -124,7 +136,7 @@ impl Planner for PlannerThread {
     fn poll(&mut self) -> Option<Answer> {
         match self.answers.try_recv() {
             Ok((request, plan, took)) => {
-                self.busy = false;
+                self.busy = None;
                 if plan.is_none() {
                     self.notices.push(format!(
                         "{} panicked while planning; the plan before stays, and it is tried again",

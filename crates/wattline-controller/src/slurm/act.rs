@@ -1,8 +1,11 @@
 //! From an action to SLURM's commands, step by step, as far as what SLURM shows allows.
+//!
+//! A step is taken when the order for it is given. If the order fails, the step is taken back when
+//! that is heard.
 
-use super::command::CommandError;
 use super::heterogeneous::Parts;
 use super::limits::limits_of;
+use super::orders::{CommandLine, Order, Purpose, Target};
 use super::read::SlurmJob;
 use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
@@ -46,11 +49,14 @@ impl Slurm {
     pub(super) fn advance(&mut self, now: Timestamp, id: ActionId, known: Known<'_>) {
         let Some(wanted) = self.wanted.get(&id) else { return };
         let (action, step) = (wanted.action.clone(), wanted.step);
+        if !self.may_advance(now, &action.kind, known) {
+            return;
+        }
         let next = match &action.kind {
             ActionKind::Start { job, placement } => {
-                self.advance_start(now, *job, placement, step, known)
+                self.advance_start(now, id, *job, placement, step, known)
             }
-            ActionKind::Stop { job, .. } => self.advance_stop(now, *job, step, known),
+            ActionKind::Stop { job, .. } => self.advance_stop(now, id, *job, step, known),
             ActionKind::Limit { job, limit } => self.advance_limit(now, *job, *limit, step),
             ActionKind::Wake { node } => self.advance_wake(now, *node, step),
             ActionKind::Sleep { node } => self.advance_sleep(now, *node, step),
@@ -60,9 +66,27 @@ impl Slurm {
         }
     }
 
+    /// Whether what was seen of its job or node can be believed, and is recent enough for what may
+    /// raise power.
+    fn may_advance(&self, now: Timestamp, kind: &ActionKind, known: Known<'_>) -> bool {
+        let job = |id: &JobId| {
+            let slurm = known.directory.slurm(*id);
+            slurm.is_none_or(|slurm| self.is_settled(Target::Job(slurm.key.id)))
+        };
+        match kind {
+            ActionKind::Start { job: id, .. } => self.sees(now) && job(id),
+            ActionKind::Stop { job: id, .. } => job(id),
+            ActionKind::Wake { node } => self.sees(now) && self.is_settled(Target::Node(*node)),
+            ActionKind::Sleep { node } => self.is_settled(Target::Node(*node)),
+            // Readings say what came of it.
+            ActionKind::Limit { .. } => true,
+        }
+    }
+
     fn advance_start(
         &mut self,
         now: Timestamp,
+        action: ActionId,
         id: JobId,
         placement: &Placement,
         step: Step,
@@ -80,7 +104,7 @@ impl Slurm {
                 Runs::Unknown => matches!(step, Step::Released(at) if now > at + AGAIN),
             };
             if job.state.holds_gpus() && otherwise {
-                return self.give_back(now, &number, step);
+                return self.give_back(now, job.key.id, &number, step);
             }
             return step;
         }
@@ -116,9 +140,9 @@ impl Slurm {
             if now > since + GATHER {
                 return Step::Failed;
             }
-            let released = match seen.het_job_id {
-                Some(_) => match self.release_parts(since, &seen, known) {
-                    Parts::LetGo(released) => released,
+            let given = match seen.het_job_id {
+                Some(_) => match self.release_parts(now, since, action, &seen, known) {
+                    Parts::LetGo(given) => given,
                     Parts::Set => return Step::Setting(since),
                     Parts::Gather if step == Step::New => return Step::Since(now, now),
                     Parts::Gather => return step,
@@ -128,28 +152,24 @@ impl Slurm {
                     if !self.is_their_turn(&limits) {
                         return step;
                     }
-                    if !self.limits_hold(&limits) {
+                    if !self.limits_hold(now, &limits) {
                         return Step::Setting(since);
                     }
                     let Some(update) = self.told(&number, slurm, placement) else {
                         return Step::Failed;
                     };
-                    self.scontrol(&update).and_then(|()| self.scontrol(&["release", &number]))
+                    let lines = vec![scontrol(&update), scontrol(&["release", &number])];
+                    let complaint = format!("job {number} cannot be started");
+                    let order = Order::commands(Target::Job(seen.key.id), lines, complaint);
+                    self.order(now, order.with(Purpose::Start(action, number)))
                 }
             };
-            return match released {
-                Ok(_) => Step::Released(now),
-                Err(error) => {
-                    self.complain(format!("job {number} cannot be started: {error}"));
-                    self.hold(&number);
-                    Step::GivingUp(now)
-                }
-            };
+            return if given { Step::Released(now) } else { step };
         }
         match step {
             Step::Released(at) if now < at + self.site.config.start_limit => {
                 if now >= at + AGAIN {
-                    self.let_go_first(&job.clone(), known);
+                    self.let_go_first(now, &job.clone(), known);
                 }
                 step
             }
@@ -161,16 +181,17 @@ impl Slurm {
                 Step::Released(now)
             }
             Step::New | Step::Setting(_) | Step::Since(..) => {
-                self.hold(&number);
+                self.hold(now, job.key.id, &number);
                 step
             }
             _ => {
-                self.complain(format!(
-                    "job {number} does not start: SLURM says {}",
-                    super::command::printable(&job.state_reason)
-                ));
-                self.hold(&number);
-                Step::GivingUp(now)
+                let why = super::command::printable(&job.state_reason);
+                if self.hold(now, job.key.id, &number) {
+                    self.complain(format!("job {number} does not start: SLURM says {why}"));
+                    Step::GivingUp(now)
+                } else {
+                    step
+                }
             }
         }
     }
@@ -184,47 +205,67 @@ impl Slurm {
     }
 
     /// A job that SLURM has started otherwise than it was told.
-    fn give_back(&mut self, now: Timestamp, number: &str, step: Step) -> Step {
+    fn give_back(&mut self, now: Timestamp, job: u32, number: &str, step: Step) -> Step {
         if let Step::GivingUp(at) = step
             && now < at + AGAIN
         {
             return step;
         }
-        self.complain(format!("job {number} runs elsewhere than planned; it is requeued"));
-        if let Err(error) = self.commands.run("scontrol", &["requeuehold", number]) {
-            self.complain(error.to_string());
+        let lines = vec![scontrol(&["requeuehold", number])];
+        let complaint = format!("job {number} cannot be requeued");
+        // It may be where nobody has counted with it.
+        if !self.order(now, Order::commands(Target::Job(job), lines, complaint).lowering()) {
+            return step;
         }
+        self.complain(format!("job {number} runs elsewhere than planned; it is requeued"));
         Step::GivingUp(now)
     }
 
-    fn advance_stop(&mut self, now: Timestamp, id: JobId, step: Step, known: Known<'_>) -> Step {
+    /// A job was let go, or could not be: then it is held again.
+    pub(super) fn let_go(&mut self, now: Timestamp, action: ActionId, number: &str, fine: bool) {
+        let Some(wanted) = self.wanted.get_mut(&action) else { return };
+        wanted.step = if fine { Step::Released(now) } else { Step::GivingUp(now) };
+        if !fine && let Some(job) = number.split(['_', '+']).next().and_then(|n| n.parse().ok()) {
+            self.hold(now, job, number);
+        }
+    }
+
+    fn advance_stop(
+        &mut self,
+        now: Timestamp,
+        action: ActionId,
+        id: JobId,
+        step: Step,
+        known: Known<'_>,
+    ) -> Step {
         let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
         let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
         if !job.state.holds_gpus() || job.state == super::read::State::Completing {
             return step;
         }
         let number = job.address();
-        let Some(state) = known.engine.state().find_job(id) else { return Step::Failed };
+        let Some(state) = known.engine.state().find_job(id) else { return step };
         let patience = known.engine.predictor().restart(&state.job).save * 2.0;
         let patience = patience + self.site.config.stop_grace;
-        let commanded = match step {
+        let mut targets = vec![Target::Job(job.key.id)];
+        let line = match step {
             _ if state.is_cancelled() => match step {
                 Step::Asked(at) if now < at + AGAIN => return step,
-                _ => self.commands.run("scancel", &[&number]),
+                _ => CommandLine::new("scancel", &[&number]),
             },
             Step::New if slurm.checkpoint == Checkpoint::Usr1 => {
-                self.commands.run("scancel", &["--signal=USR1", "--batch", &number])
+                // Each slurmd must answer this itself.
+                let nodes = job.nodes.iter().filter_map(|node| self.site.find(node));
+                targets.extend(nodes.map(Target::Slurmd));
+                CommandLine::new("scancel", &["--signal=USR1", "--batch", &number])
             }
             Step::Asked(at) if now < at + patience => return step,
-            _ => self.commands.run("scontrol", &["requeuehold", &number]),
+            _ => scontrol(&["requeuehold", &number]),
         };
-        match commanded {
-            Ok(_) => Step::Asked(now),
-            Err(error) => {
-                self.complain(format!("job {number} cannot be stopped: {error}"));
-                step
-            }
-        }
+        let complaint = format!("job {number} cannot be stopped");
+        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        let order = Order { targets, ..order }.lowering().with(Purpose::Stop(action, step));
+        if self.order(now, order) { Step::Asked(now) } else { step }
     }
 
     fn advance_limit(&mut self, now: Timestamp, id: JobId, limit: Watts, step: Step) -> Step {
@@ -239,7 +280,12 @@ impl Slurm {
         if gpus.iter().any(|(node, _)| !self.may_have(*node, limit)) {
             return step;
         }
-        match self.limits_are(&gpus, limit) {
+        let raises =
+            |(node, gpu): &(NodeId, u32)| self.most(*node, *gpu).is_none_or(|most| limit > most);
+        if !self.sees(now) && gpus.iter().any(raises) {
+            return step;
+        }
+        match self.limits_are(now, &gpus, limit) {
             Some(true) => Step::Done,
             Some(false) => Step::Asked(now),
             None => Step::Failed,
@@ -264,8 +310,7 @@ impl Slurm {
                 {
                     return step;
                 }
-                self.power(&name, "POWER_UP");
-                Step::Since(since, now)
+                if self.power(now, id, "POWER_UP") { Step::Since(since, now) } else { step }
             }
             NodeIs::Up => step,
             NodeIs::Lost | NodeIs::Closed => Step::Failed,
@@ -295,31 +340,31 @@ impl Slurm {
             (NodeIs::Up, Step::Since(_, last)) if now < last + AGAIN => step,
             // What SLURM has not heard is said again.
             (NodeIs::Up, _) => {
-                self.power(&name, "POWER_DOWN");
                 let since = if let Step::Since(since, _) = step { since } else { now };
-                Step::Since(since, now)
+                if self.power(now, id, "POWER_DOWN") { Step::Since(since, now) } else { step }
             }
             _ => step,
         }
     }
 
-    fn power(&mut self, node: &str, state: &str) {
-        let (name, state) = (format!("NodeName={node}"), format!("State={state}"));
-        if let Err(error) = self.commands.run("scontrol", &["update", &name, &state]) {
-            self.complain(format!("node {node}: {error}"));
-        }
+    fn power(&mut self, now: Timestamp, id: NodeId, state: &str) -> bool {
+        let node = &self.site.node(id).name;
+        let (name, to) = (format!("NodeName={node}"), format!("State={state}"));
+        let lines = vec![scontrol(&["update", &name, &to])];
+        let order = Order::commands(Target::Node(id), lines, format!("node {node}: {state}"));
+        self.order(now, Order { lowers: state == "POWER_DOWN", ..order })
     }
 
     /// As the gate does it, so that the gate's fallback knows it for ours.
-    pub(super) fn hold(&mut self, number: &str) {
-        if let Err(error) = self.commands.run("scontrol", &["uhold", number]) {
-            self.complain(format!("job {number} cannot be held: {error}"));
-        }
+    pub(super) fn hold(&mut self, now: Timestamp, job: u32, number: &str) -> bool {
+        let lines = vec![scontrol(&["uhold", number])];
+        let complaint = format!("job {number} cannot be held");
+        self.order(now, Order::commands(Target::Job(job), lines, complaint))
     }
 
     /// A waiting job that was let go and does not start because others come first goes before them:
     /// it was its turn, and nodes are kept for it.
-    fn let_go_first(&mut self, job: &SlurmJob, known: Known<'_>) {
+    fn let_go_first(&mut self, now: Timestamp, job: &SlurmJob, known: Known<'_>) {
         if !matches!(job.state_reason.as_str(), "Priority" | "Resources") {
             return;
         }
@@ -342,14 +387,9 @@ impl Slurm {
         // SLURM keeps the two largest numbers for itself.
         let priority = (first + 1).min(u64::from(u32::MAX) - 2);
         let (id, priority) = (format!("JobId={}", job.address()), format!("Priority={priority}"));
-        if let Err(error) = self.scontrol(&["update", &id, &priority]) {
-            self.complain(format!("job {} does not go first: {error}", job.address()));
-        }
-    }
-
-    pub(super) fn scontrol(&self, args: &[impl AsRef<str>]) -> Result<(), CommandError> {
-        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-        self.commands.run("scontrol", &args).map(|_| ())
+        let lines = vec![scontrol(&["update", &id, &priority])];
+        let complaint = format!("job {} does not go first", job.address());
+        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint));
     }
 
     /// An action that is to be carried out.
@@ -358,4 +398,9 @@ impl Slurm {
             .entry(action.id)
             .or_insert_with(|| Wanted { action: action.clone(), step: Step::New });
     }
+}
+
+/// A command of `scontrol`.
+pub(super) fn scontrol(args: &[impl AsRef<str>]) -> CommandLine {
+    CommandLine::new("scontrol", args)
 }

@@ -1,10 +1,14 @@
 //! Power limits of GPUs, set and read back.
 
+use super::bounded;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use thiserror::Error;
 use wattline_core::units::Watts;
+
+/// How much of a file is looked at: a number and a newline.
+const MOST_BYTES: u64 = 64;
 
 /// Why a limit is not known, or could not be set.
 #[derive(Debug, Error)]
@@ -15,7 +19,9 @@ pub struct ActuatorError {
 }
 
 /// Sets limits on a node and reads them back. What was set counts when it is read back.
-pub trait Actuator: Send {
+///
+/// Nobody waits for it in the loop: it is asked in threads of its own.
+pub trait Actuator: Send + Sync {
     /// Asks for a limit; it may take a moment.
     ///
     /// # Errors
@@ -44,8 +50,12 @@ impl Files {
     fn number(&self, name: &str) -> Result<Option<Watts>, ActuatorError> {
         let path = self.0.join(name);
         let wrong = |source| ActuatorError { what: path.display().to_string(), source };
-        match fs::read_to_string(&path) {
-            Ok(text) => match text.split_whitespace().next().map(str::parse::<f64>) {
+        match bounded::read_start(&path, MOST_BYTES) {
+            Ok(bytes) => match String::from_utf8_lossy(&bytes)
+                .split_whitespace()
+                .next()
+                .map(str::parse::<f64>)
+            {
                 Some(Ok(watts)) if watts.is_finite() && watts >= 0.0 => Ok(Some(Watts::new(watts))),
                 _ => Err(wrong(ErrorKind::InvalidData.into())),
             },

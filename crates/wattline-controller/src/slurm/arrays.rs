@@ -5,6 +5,8 @@
 //! no more than would fill the cluster a few times.
 
 use super::Slurm;
+use super::act::scontrol;
+use super::orders::{CommandLine, Order, Target};
 use super::read::SlurmJob;
 use crate::backend::Known;
 use wattline_core::Timestamp;
@@ -24,7 +26,11 @@ impl Slurm {
         };
         if self.controls() {
             for array in seen.jobs.iter().filter(mine) {
-                if self.site.looks_after(&array.partition) && !self.is_early(now, array, true) {
+                let settled = self.is_settled(Target::Job(array.key.id));
+                if settled
+                    && self.site.looks_after(&array.partition)
+                    && !self.is_early(now, array, true)
+                {
                     self.split(now, array, &seen.jobs);
                 }
             }
@@ -36,7 +42,7 @@ impl Slurm {
         if !array.held {
             // Somebody has let it go, or it came past the gate.
             if self.may_correct(now, array.key.id) {
-                self.hold(&number);
+                self.hold(now, array.key.id, &number);
             }
             return;
         }
@@ -49,15 +55,13 @@ impl Slurm {
                 && !job.state.is_over()
         };
         let room = most.saturating_sub(jobs.iter().filter(live).count()).min(AT_ONCE);
-        for task in tasks(array.array_tasks.as_deref().unwrap_or("")).take(room) {
-            // To hold a task that is held changes nothing but that it gets a record.
-            let name = format!("{number}_{task}");
-            if let Err(error) = self.commands.run("scontrol", &["uhold", &name]) {
-                if self.refused.insert(array.key.id) {
-                    self.complain(format!("task {name} cannot be told from its array: {error}"));
-                }
-                return;
-            }
+        // To hold a task that is held changes nothing but that it gets a record.
+        let hold = |task: u32| scontrol(&["uhold", &format!("{number}_{task}")]);
+        let tasks = tasks(array.array_tasks.as_deref().unwrap_or(""));
+        let lines: Vec<CommandLine> = tasks.take(room).map(hold).collect();
+        if !lines.is_empty() {
+            let complaint = format!("tasks of {number} cannot be told from their array");
+            self.order(now, Order::commands(Target::Job(array.key.id), lines, complaint));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Commands by argument vector, with a time limit. No shell sees anything.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -40,6 +42,26 @@ pub enum CommandError {
     },
 }
 
+/// What SLURM's clients say when slurmctld, or the slurmd that it asks, does not answer.
+const UNANSWERED: [&str; 5] = [
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Connection refused",
+    "Communication connection failure",
+    "Zero Bytes were transmitted or received",
+];
+
+impl CommandError {
+    /// Whether nobody answered, so that it is not known whether it had an effect.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Spawn { .. } | Self::TimedOut { .. } => true,
+            Self::Failed { said, .. } => UNANSWERED.iter().any(|text| said.contains(text)),
+        }
+    }
+}
+
 /// Runs SLURM's commands.
 #[derive(Clone, Debug)]
 pub struct Commands {
@@ -58,11 +80,14 @@ impl Commands {
         let name = || program.to_owned();
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env("LC_ALL", "C");
-        // What a user has set for himself must not change what is read here.
+        // A group of its own: what hangs is ended with all that it has started.
+        command.env("LC_ALL", "C").process_group(0);
+        // What a user has set for himself must not change what is read here, and what systemd has
+        // told us is not for others.
         for (key, _) in std::env::vars_os() {
             let text = key.to_string_lossy();
-            if text.starts_with("SQUEUE_") || text.starts_with("SINFO_") {
+            let ours = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"].contains(&&*text);
+            if ours || text.starts_with("SQUEUE_") || text.starts_with("SINFO_") {
                 command.env_remove(&key);
             }
         }
@@ -79,9 +104,7 @@ impl Commands {
             match child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if began.elapsed() > self.limit => {
-                    // Gone already, if this fails.
-                    let _ = child.kill();
-                    let _ = child.wait();
+                    end(&mut child);
                     return Err(CommandError::TimedOut { program: name(), limit: self.limit });
                 }
                 Ok(None) => {
@@ -102,6 +125,16 @@ impl Commands {
         let said = if err.trim().is_empty() { out } else { err };
         Err(CommandError::Failed { program: name(), said: printable(&said) })
     }
+}
+
+/// Ends a command and all that it has started.
+fn end(child: &mut Child) {
+    // Gone already, if this fails.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn read_all(input: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
@@ -141,6 +174,38 @@ mod tests {
         let error = commands(100).run("sleep", &["30"]);
         assert!(matches!(error, Err(CommandError::TimedOut { .. })));
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    /// A script that hung left its own commands running when it was ended.
+    #[test]
+    fn what_hangs_is_ended_with_all_that_it_has_started() {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let pid = folder.path().join("pid");
+        let script = format!("sleep 300 & echo $! > {}; wait", pid.display());
+        assert!(commands(500).run("sh", &["-c", &script]).is_err());
+        let pid = std::fs::read_to_string(pid).unwrap_or_else(|error| panic!("{error}"));
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            stat.ok()
+                .and_then(|stat| stat.rsplit_once(')').and_then(|(_, rest)| rest.chars().nth(1)))
+        };
+        let began = Instant::now();
+        // Nobody may be there to bury it.
+        while state().is_some_and(|state| state != 'Z') {
+            assert!(began.elapsed() < Duration::from_secs(10), "it still runs");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn no_answer_is_told_from_a_refusal() {
+        let failed =
+            |said: &str| CommandError::Failed { program: "scontrol".into(), said: said.into() };
+        let silent = "slurm_update error: Unable to contact slurm controller (connect failure)";
+        assert!(failed(silent).is_unanswered());
+        assert!(!failed("slurm_update error: Invalid job id specified").is_unanswered());
+        let late = CommandError::TimedOut { program: "scancel".into(), limit: Duration::ZERO };
+        assert!(late.is_unanswered());
     }
 
     #[test]

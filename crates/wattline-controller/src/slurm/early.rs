@@ -5,7 +5,8 @@
 //! all others. How far away tells when it may begin: calendars repeat after 400 years.
 
 use super::Slurm;
-use super::command::CommandError;
+use super::act::scontrol;
+use super::orders::{Order, Target};
 use super::read::SlurmJob;
 use crate::backend::Known;
 use wattline_core::Timestamp;
@@ -49,22 +50,17 @@ impl Slurm {
         for job in seen.strangers(known.directory) {
             let mine = self.site.looks_after(&job.partition);
             let blind = waits_for_others(job) && (job.held || !is_parked(job));
+            let blind = blind && self.is_settled(Target::Job(job.key.id));
             if !(self.is_early(now, job, mine) && blind && self.may_correct(now, job.key.id)) {
                 continue;
             }
-            let number = job.address();
-            let parked = self.park(&number, begin(job).unwrap_or(now));
-            if let Err(error) = parked {
-                self.complain(format!("job {number} waits for others, unseen by SLURM: {error}"));
-            }
+            let (number, begin) = (job.address(), begin(job).unwrap_or(now));
+            let Some(away) = told(begin + AWAY) else { continue };
+            let (id, away) = (format!("JobId={number}"), format!("StartTime={away}"));
+            let lines = vec![scontrol(&["update", &id, &away]), scontrol(&["release", &number])];
+            let complaint = format!("job {number} waits for others, unseen by SLURM");
+            self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint));
         }
-    }
-
-    fn park(&self, number: &str, begin: Timestamp) -> Result<(), CommandError> {
-        let Some(away) = told(begin + AWAY) else { return Ok(()) };
-        let (id, away) = (format!("JobId={number}"), format!("StartTime={away}"));
-        self.scontrol(&["update", &id, &away])?;
-        self.scontrol(&["release", number])
     }
 }
 

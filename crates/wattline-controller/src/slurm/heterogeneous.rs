@@ -4,8 +4,9 @@
 //! for all of them they are let go. SLURM never puts two parts on one node, so nodes are dealt out
 //! among them beforehand.
 
-use super::command::CommandError;
+use super::act::scontrol;
 use super::limits::limits_of;
+use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
 use super::seats::Seats;
 use super::{Slurm, Step};
@@ -33,8 +34,8 @@ pub(super) enum Parts {
     Gather,
     /// Limits of the GPUs that they may get are being set.
     Set,
-    /// They were let go, or could not be.
-    LetGo(Result<(), CommandError>),
+    /// They are being let go, if there was room for the order.
+    LetGo(bool),
 }
 
 /// Nodes for each part: those it must have, as many of one type as it needs, and its share of the
@@ -114,7 +115,9 @@ impl Slurm {
     /// began to wait for the others.
     pub(super) fn release_parts(
         &mut self,
+        now: Timestamp,
         since: Timestamp,
+        start: ActionId,
         job: &SlurmJob,
         known: Known<'_>,
     ) -> Parts {
@@ -131,13 +134,17 @@ impl Slurm {
                 Some(Part { job: part, placement, slurm: known.directory.slurm(id)?, start })
             })
             .collect();
-        let Some(parts) = parts else { return Parts::Gather };
+        let settled = |part: &Part<'_>| self.is_settled(Target::Job(part.job.key.id));
+        let Some(parts) = parts.filter(|parts| parts.iter().all(settled)) else {
+            return Parts::Gather;
+        };
         let limits = limits_of(parts.iter().map(|part| part.placement));
         if !self.is_their_turn(&limits) {
             return Parts::Gather;
         }
-        if self.limits_hold(&limits) {
-            return Parts::LetGo(self.let_parts_go(job, &parts));
+        if self.limits_hold(now, &limits) {
+            let order = self.let_parts_go(job, &parts).with(Purpose::Start(start, job.address()));
+            return Parts::LetGo(self.order(now, order));
         }
         // Nobody raises limits on the other parts' nodes either.
         for part in &parts {
@@ -148,22 +155,26 @@ impl Slurm {
         Parts::Set
     }
 
-    fn let_parts_go(&self, first: &SlurmJob, parts: &[Part<'_>]) -> Result<(), CommandError> {
+    fn let_parts_go(&self, first: &SlurmJob, parts: &[Part<'_>]) -> Order {
         // What is said of the first is said of all, so the others have their say after it.
         let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.job.leads());
+        let mut lines = Vec::new();
         for Part { job, placement, slurm, .. } in leaders.into_iter().chain(others) {
             let names = self.names(placement);
             let id = format!("JobId={}", job.key.id);
             if job.leads() {
                 let others = format!("ExcNodeList={}", self.all_but(&names).join(","));
-                self.scontrol(&["update", &id, &others, "StartTime=now"])?;
+                lines.push(scontrol(&["update", &id, &others, "StartTime=now"]));
             } else {
                 let there = format!("ReqNodeList={}", names.join(","));
                 let own = format!("ExcNodeList={}", slurm.asked.excluded.join(","));
-                self.scontrol(&["update", &id, &own, &there, "StartTime=now"])?;
+                lines.push(scontrol(&["update", &id, &own, &there, "StartTime=now"]));
             }
         }
-        self.scontrol(&["release", &first.key.id.to_string()])
+        lines.push(scontrol(&["release", &first.key.id.to_string()]));
+        let complaint = format!("job {} cannot be started", first.address());
+        let order = Order::commands(Target::Job(first.key.id), lines, complaint);
+        Order { targets: parts.iter().map(|part| Target::Job(part.job.key.id)).collect(), ..order }
     }
 }
 

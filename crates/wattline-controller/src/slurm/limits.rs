@@ -4,10 +4,12 @@
 //! to it. So for that moment no GPU of the node has more than the job's limit, and none is raised
 //! above it. Jobs with different limits start on a node one after the other.
 
+use super::orders::{Order, Purpose, Target, Work};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
 use crate::slurm::read::{NodeGpus, SlurmJob};
 use std::collections::BTreeMap;
+use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::Placement;
@@ -63,7 +65,7 @@ impl Slurm {
 
     /// Whether no GPU of these nodes has more than this, and free ones have just this; asks for it
     /// where that is not so.
-    pub(super) fn limits_hold(&mut self, limits: &BTreeMap<NodeId, Watts>) -> bool {
+    pub(super) fn limits_hold(&mut self, now: Timestamp, limits: &BTreeMap<NodeId, Watts>) -> bool {
         let mut hold = true;
         for (node, limit) in limits {
             if self.site.actuator(*node).is_none() {
@@ -79,25 +81,28 @@ impl Slurm {
                 free || self.most(*node, *gpu).is_none_or(|most| most > *limit)
             };
             let all: Vec<(NodeId, u32)> = gpus.filter(counts).map(|gpu| (*node, gpu)).collect();
-            hold &= self.limits_are(&all, *limit) == Some(true);
+            hold &= self.limits_are(now, &all, *limit) == Some(true);
         }
         hold
     }
 
     /// The most that a GPU has, or will have when what was asked for holds; none if that is not
     /// known.
-    fn most(&self, node: NodeId, gpu: u32) -> Option<Watts> {
-        let holds = self.site.actuator(node)?.read(gpu).ok()?;
+    pub(super) fn most(&self, node: NodeId, gpu: u32) -> Option<Watts> {
+        let holds = self.readings.limit(node, gpu)?;
         Some(self.limits_asked.get(&(node, gpu)).map_or(holds, |asked| holds.max(*asked)))
     }
 
     /// Running jobs have the limits that count for them, whoever has changed them: a start beside
     /// them, for a moment, or somebody else.
-    pub(super) fn restore_limits(&mut self, known: Known<'_>) {
-        let Some(seen) = &self.seen else { return };
+    pub(super) fn restore_limits(&mut self, now: Timestamp, known: Known<'_>) {
+        let Some(seen) = self.seen.as_ref().filter(|_| self.sees(now)) else { return };
         let mut wrong = Vec::new();
         for (id, job) in seen.known() {
             let Some(state) = known.engine.state().find_job(id) else { continue };
+            if !self.is_settled(Target::Job(job.key.id)) {
+                continue;
+            }
             let (Phase::Running, Some(held)) = (state.phase, &state.held) else { continue };
             if self.is_limiting(id) {
                 continue;
@@ -109,7 +114,7 @@ impl Slurm {
             wrong.push((self.gpus_of(job).into_iter().filter(can).collect::<Vec<_>>(), limit));
         }
         for (gpus, limit) in wrong {
-            self.limits_are(&gpus, limit);
+            self.limits_are(now, &gpus, limit);
         }
     }
 
@@ -121,31 +126,61 @@ impl Slurm {
 
     /// Whether these GPUs have this limit; asks for it where they do not. None if that cannot be.
     ///
-    /// What is read back may be older than what was last asked for, so a limit counts only if it was
-    /// also the last one that was.
-    pub(super) fn limits_are(&mut self, gpus: &[(NodeId, u32)], limit: Watts) -> Option<bool> {
+    /// What is read back may be older than what was last asked for. So a limit counts only if it was
+    /// also the last one that was, and if it was read after that was done.
+    pub(super) fn limits_are(
+        &mut self,
+        now: Timestamp,
+        gpus: &[(NodeId, u32)],
+        limit: Watts,
+    ) -> Option<bool> {
+        let mut wrong: BTreeMap<NodeId, Vec<(u32, Watts)>> = BTreeMap::new();
         let mut all = true;
         for (node, gpu) in gpus {
-            let Some(actuator) = self.site.actuator(*node) else {
+            if self.site.actuator(*node).is_none() {
                 let default = self.site.cluster.gpu_type(self.site.node(*node).gpu_type);
                 if default.default_limit != limit {
                     return None;
                 }
                 continue;
-            };
-            let holds =
-                matches!(actuator.read(*gpu), Ok(is) if (is.get() - limit.get()).abs() < SAME);
-            if holds && self.limits_asked.get(&(*node, *gpu)) == Some(&limit) {
+            }
+            let settled = self.is_settled(Target::Limits(*node));
+            let read = self.readings.limit(*node, *gpu);
+            let same = read.is_some_and(|read| (read.get() - limit.get()).abs() < SAME);
+            let asked = self.limits_asked.get(&(*node, *gpu)) == Some(&limit);
+            if settled && same && asked {
                 continue;
             }
             all = false;
-            if let Err(error) = actuator.set(*gpu, limit) {
-                self.complain(error.to_string());
-                return None;
+            // What was asked for and was not read since may have come true.
+            if settled || !asked {
+                wrong.entry(*node).or_default().push((*gpu, limit));
             }
-            self.limits_asked.insert((*node, *gpu), limit);
         }
-        Some(all)
+        let mut refused = false;
+        for (node, limits) in wrong {
+            refused |= self.limits_failed.remove(&node);
+            self.ask_for_limits(now, node, limits);
+        }
+        if refused { None } else { Some(all) }
+    }
+
+    /// Asks for limits on a node, if nothing is under way there.
+    fn ask_for_limits(&mut self, now: Timestamp, node: NodeId, limits: Vec<(u32, Watts)>) {
+        let lowers =
+            |(gpu, limit): &(u32, Watts)| self.most(node, *gpu).is_some_and(|most| *limit <= most);
+        let order = Order {
+            id: 0,
+            targets: vec![Target::Limits(node)],
+            lowers: limits.iter().all(lowers),
+            work: Work::Limits(node, limits.clone()),
+            purpose: Purpose::Limits,
+            complaint: format!("node {}", self.site.node(node).name),
+        };
+        if self.order(now, order) {
+            let asked = limits.into_iter().map(|(gpu, limit)| ((node, gpu), limit));
+            self.limits_asked.extend(asked);
+        }
     }
 
     /// A running job's GPUs.
@@ -162,11 +197,12 @@ impl Slurm {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::config::Config;
+    use super::super::crew::carry_out;
+    use super::super::readings::Readings;
     use super::super::site::Site;
     use super::*;
     use std::path::Path;
     use std::sync::Arc;
-    use wattline_core::Timestamp;
     use wattline_core::action::Action;
     use wattline_core::ids::{ActionId, GpuTypeId, PlanId};
     use wattline_core::placement::{Allocation, Configuration, Share};
@@ -234,6 +270,31 @@ mod tests {
         assert!(turn(&slurm, 0, 500.0));
     }
 
+    /// What threads would do.
+    fn carry_out_all(slurm: &mut Slurm) {
+        for order in slurm.orders.take() {
+            let outcome = carry_out(&order, &slurm.site, &slurm.commands, &slurm.ticks);
+            slurm.take_outcome(NOW, &outcome);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_asked_for_once_and_a_refusal_is_heard_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut slurm = slurm(folder.path());
+        let (gpus, low) = ([(NodeId(0), 0)], Watts::new(300.0));
+        assert_eq!(slurm.limits_are(NOW, &gpus, low), Some(false));
+        assert_eq!(slurm.limits_are(NOW, &gpus, low), Some(false));
+        assert_eq!(slurm.orders.take().len(), 1, "not again while it is under way");
+        std::fs::remove_dir_all(folder.path().join("1")).unwrap();
+        let there = [(NodeId(1), 0)];
+        assert_eq!(slurm.limits_are(NOW, &there, low), Some(false));
+        carry_out_all(&mut slurm);
+        assert!(slurm.take_complaints()[0].contains("limit0"));
+        slurm.readings = Readings::take(&slurm.site, &slurm.ticks);
+        assert_eq!(slurm.limits_are(NOW, &there, low), None, "the node did not take it");
+    }
+
     /// A limit that was to be raised read back low for a moment longer; a job was let go on it, got
     /// those GPUs, and drew more than was kept for it.
     #[test]
@@ -245,17 +306,24 @@ mod tests {
             std::fs::write(folder.path().join("0/enforced0"), format!("{watts}\n")).unwrap();
         };
         let asked = || std::fs::read_to_string(folder.path().join("0/limit0")).unwrap();
+        let look = |slurm: &mut Slurm, limit: Watts| {
+            slurm.readings = Readings::take(&slurm.site, &slurm.ticks);
+            let are = slurm.limits_are(NOW, &gpus, limit);
+            carry_out_all(slurm);
+            are
+        };
         enforce(300.0);
-        assert_eq!(slurm.limits_are(&gpus, low), Some(false), "nobody knows who asked for it");
-        assert_eq!(slurm.limits_are(&gpus, low), Some(true));
+        assert_eq!(look(&mut slurm, low), Some(false), "nobody knows who asked for it");
+        assert_eq!(slurm.limits_are(NOW, &gpus, low), Some(false), "read before it was asked for");
+        assert_eq!(look(&mut slurm, low), Some(true));
         // It is raised, which takes a moment.
-        assert_eq!(slurm.limits_are(&gpus, high), Some(false));
+        assert_eq!(look(&mut slurm, high), Some(false));
         assert_eq!((slurm.most(NodeId(0), 0), asked().trim()), (Some(high), "500"));
-        assert_eq!(slurm.limits_are(&gpus, low), Some(false));
+        assert_eq!(look(&mut slurm, low), Some(false));
         enforce(500.0);
-        assert_eq!((slurm.limits_are(&gpus, low), asked().trim()), (Some(false), "300"));
+        assert_eq!((look(&mut slurm, low), asked().trim()), (Some(false), "300"));
         enforce(300.0);
-        assert_eq!(slurm.limits_are(&gpus, low), Some(true));
+        assert_eq!(look(&mut slurm, low), Some(true));
         assert_eq!(slurm.most(NodeId(0), 0), Some(low));
     }
 

@@ -4,6 +4,7 @@
 //! knows what was drawn. So sums are what was measured while the controller looked, and begin anew
 //! with it; what a job has drawn is also in the journal, and goes on from there.
 
+use super::readings::Readings;
 use super::{Site, Slurm};
 use crate::backend::{Known, News};
 use crate::directory::{Drawn, Note};
@@ -33,7 +34,6 @@ struct Reading {
     power: Option<Watts>,
     /// What it has drawn; none if it never said.
     energy: Option<Joules>,
-    limits: Vec<(u8, Watts)>,
 }
 
 /// What a job has drawn.
@@ -64,24 +64,15 @@ impl Meters {
         self.nodes.get(node.index())?.energy
     }
 
-    /// The limits in force on a node, read back at the last look.
-    pub(crate) fn limits(&self, node: NodeId) -> &[(u8, Watts)] {
-        self.nodes.get(node.index()).map_or(&[], |node| &node.limits)
-    }
-
     /// What a job has drawn, if it is on nodes that say so.
     pub(crate) fn job(&self, job: JobId) -> Option<Drawn> {
         self.jobs.get(&job)?.drawn
     }
 
-    fn look(&mut self, site: &Site) {
+    fn look(&mut self, site: &Site, readings: &Readings) {
         self.nodes.resize(site.cluster.nodes().len(), Reading::default());
         for (id, reading) in site.cluster.node_ids().zip(&mut self.nodes) {
-            let Some(actuator) = site.actuator(id) else { continue };
-            reading.power = actuator.power().ok().flatten();
-            let gpus = 0..site.node(id).gpus;
-            let limit = |gpu: u8| Some((gpu, actuator.read(gpu.into()).ok()?));
-            reading.limits = gpus.filter_map(limit).collect();
+            reading.power = readings.power(id);
         }
     }
 
@@ -117,11 +108,16 @@ impl Slurm {
         &self.meters
     }
 
-    /// Reads all meters, and adds up.
+    /// The limits in force on a node, as far as they were read back.
+    pub(crate) fn limits_read(&self, node: NodeId) -> Vec<(u8, Watts)> {
+        self.readings.limits(node).collect()
+    }
+
+    /// Takes the readings of all meters, and adds up.
     pub(super) fn meter(&mut self, now: Timestamp, known: Known<'_>) {
         let before = self.meters.looked.replace(now);
         let time = before.map_or(Seconds::ZERO, |before| now.since(before));
-        self.meters.look(&self.site);
+        self.meters.look(&self.site, &self.readings);
         let most = self.site.config.poll * MOST_LOOKS;
         if time > Seconds::ZERO && time <= most {
             self.meters.add(time);
@@ -254,20 +250,24 @@ mod tests {
         }
         let mut directory = Directory::default();
         let known = Known { engine: &engine, directory: &directory };
-        slurm.meter(at(10.0), known);
+        let meter = |slurm: &mut Slurm, now: f64| {
+            slurm.readings = Readings::take(&slurm.site, &slurm.ticks);
+            slurm.meter(at(now), known);
+        };
+        meter(&mut slurm, 10.0);
         assert_eq!(slurm.meters().energy(NodeId(0)), None, "one look is no time");
-        slurm.meter(at(12.0), known);
+        meter(&mut slurm, 12.0);
         let energy = |job| slurm.meters().job(JobId(job)).map(|drawn| drawn.energy.get().round());
         assert_eq!([energy(0), energy(1), energy(2)], [Some(1200.0), Some(600.0), None]);
         let node = slurm.meters().energy(NodeId(0)).unwrap().get();
         assert!((node - 2.0 * (base + idle + 900.0)).abs() < 1e-6);
         assert_eq!((slurm.meters().energy(NodeId(1)), slurm.meters().drawn()), (None, None));
-        assert_eq!(slurm.meters().limits(NodeId(0)), [(1, Watts::new(321.0))]);
+        assert_eq!(slurm.limits_read(NodeId(0)), [(1, Watts::new(321.0))]);
         // Less than base and idle is nobody's, and a long pause is not filled.
         say(base / 2.0);
-        slurm.meter(at(13.0), known);
+        meter(&mut slurm, 13.0);
         say(base + idle + 900.0);
-        slurm.meter(at(1000.0), known);
+        meter(&mut slurm, 1000.0);
         let drawn = slurm.meters().job(JobId(0)).unwrap();
         assert_eq!(drawn.energy.get().round(), 1200.0);
         let bill = Prices::default();
@@ -298,6 +298,7 @@ mod tests {
         let limits = [Some(folder.path().to_owned()), None];
         let cluster = Arc::clone(engine.state().cluster());
         let mut next = Slurm::new(Site::new(Config::default(), cluster, &limits, Vec::new()));
+        next.readings = Readings::take(&next.site, &next.ticks);
         next.meter(at(4000.0), known);
         next.meter(at(4001.0), known);
         assert_eq!(next.meters().job(JobId(0)).unwrap().energy.get().round(), 1800.0);

@@ -1,25 +1,36 @@
 //! A cluster under SLURM.
 //!
 //! [`read`] turns what `squeue --json` and `sinfo --json` print into jobs and nodes; it is a pure
-//! function of text. [`Slurm`] looks at SLURM again and again and tells what differs from what the
-//! engine knows (`news.rs`), and takes the steps of each action as far as what SLURM shows allows
+//! function of text. [`Slurm`] tells what differs between the last look at SLURM and what the engine
+//! knows (`news.rs`), and takes the steps of each action as far as what SLURM shows allows
 //! (`act.rs`). It keeps nothing that the next look, the journal and a repeated action do not give
 //! back, so it may die at any time.
+//!
+//! What it decides follows from looks, readings and the outcomes of orders, which it is given, and
+//! what it wants done are orders that it gives (`orders.rs`): no command is run and no file is read
+//! here. Threads beside the loop do that (`crew.rs`).
 
 mod act;
 pub mod actuator;
 mod arrays;
+mod bounded;
+mod breaker;
 pub mod command;
 mod config;
+mod crew;
 pub mod doctor;
 mod early;
 mod heterogeneous;
 mod limits;
 pub mod metadata;
 mod meters;
+#[cfg(test)]
+mod model;
 mod news;
+mod orders;
 pub mod progress;
 pub mod read;
+mod readings;
 pub mod release;
 mod reshape;
 mod runs;
@@ -34,12 +45,16 @@ pub use seen::SeenError;
 pub use site::{Site, SiteError};
 pub use submission::SECONDS;
 
-use crate::backend::{Backend, BackendError, Known, News, Report};
+use crate::backend::{Backend, BackendError, Known, News, Report, Wake};
 use crate::directory::Note;
 use command::Commands;
+use crew::{Crew, Heard, Looked};
 use meters::Meters;
+use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
+use readings::Readings;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stretch::Stretch;
@@ -47,7 +62,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
-use wattline_core::units::Watts;
+use wattline_core::units::{Seconds, Watts};
 
 /// The gate: the `job_submit.lua` that holds jobs until the controller releases them.
 pub const GATE: &str = include_str!("gate.lua");
@@ -82,16 +97,28 @@ struct Wanted {
 
 /// A cluster under SLURM.
 pub struct Slurm {
-    site: Site,
+    site: Arc<Site>,
     commands: Commands,
+    ticks: Ticks,
+    crew: Option<Crew>,
+    orders: Orders,
     /// What SLURM showed last.
     seen: Option<Arc<Seen>>,
-    asked: Option<Timestamp>,
+    /// When that look began.
+    looked: Option<Timestamp>,
+    /// Since when looks fail, and why the last one did.
+    blind: Option<(Timestamp, String)>,
+    /// What nodes said last.
+    readings: Readings,
+    /// Jobs that run were new at the last look: where they are is told as soon as they are known.
+    adopts: bool,
     /// Since when SLURM answers each time.
     answers: Option<Timestamp>,
     wanted: BTreeMap<ActionId, Wanted>,
     /// The limits that were last asked for, by GPU.
     limits_asked: BTreeMap<(NodeId, u32), Watts>,
+    /// Nodes that did not take the last limits.
+    limits_failed: BTreeSet<NodeId>,
     /// Jobs that SLURM does not show, since when.
     absent: BTreeMap<JobId, Timestamp>,
     /// When something was last put right about a job.
@@ -103,10 +130,17 @@ pub struct Slurm {
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
     complaints: Vec<String>,
+    alerts: Vec<String>,
 }
 
 /// Complaints nobody fetches must not fill the memory.
 const MOST_COMPLAINTS: usize = 1000;
+/// A look that is older than so many time limits of a command says nothing about now: a look takes
+/// up to three commands, and so much when slurmctld is slow. Until a newer one is there the cluster
+/// is unknown: nothing is planned, started, woken or raised; what lowers power still goes out.
+/// Twice as much, and jobs wait longer for nodes that have gone; half, and a busy slurmctld counts
+/// as gone.
+const MOST_AGE: f64 = 3.0;
 
 impl Slurm {
     /// A cluster that nobody has looked at yet.
@@ -117,13 +151,20 @@ impl Slurm {
             limit: Duration::from_secs_f64(site.config.command_limit.get().clamp(0.1, 3600.0)),
         };
         Self {
-            site,
+            site: Arc::new(site),
             commands,
+            ticks: Ticks::default(),
+            crew: None,
+            orders: Orders::default(),
             seen: None,
-            asked: None,
+            looked: None,
+            adopts: false,
+            blind: None,
+            readings: Readings::default(),
             answers: None,
             wanted: BTreeMap::new(),
             limits_asked: BTreeMap::new(),
+            limits_failed: BTreeSet::new(),
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
             stretches: BTreeMap::new(),
@@ -131,6 +172,7 @@ impl Slurm {
             open: (BTreeSet::new(), 0),
             refused: BTreeSet::new(),
             complaints: Vec::new(),
+            alerts: Vec::new(),
         }
     }
 
@@ -157,30 +199,171 @@ impl Slurm {
         self.site.config.mode == Mode::Control
     }
 
-    /// The gate closes as long as this file is young. Who only watches does not close it: nobody
-    /// would release what it holds.
-    fn beat(&mut self, now: Timestamp) {
-        if !self.controls() {
-            return;
+    /// Gives an order. False: it was not given, and is to be decided anew.
+    fn order(&mut self, now: Timestamp, order: Order) -> bool {
+        self.orders.give(now, order)
+    }
+
+    /// Whether what was last seen of a target can be believed.
+    fn is_settled(&self, target: Target) -> bool {
+        let look = match target {
+            Target::Limits(_) => self.readings.began,
+            Target::Job(_) | Target::Node(_) | Target::Slurmd(_) => {
+                self.seen.as_ref().map_or_else(Default::default, |seen| seen.began)
+            }
+        };
+        self.orders.is_settled(target, look)
+    }
+
+    /// How old a look may be.
+    fn most_age(&self) -> Seconds {
+        self.site.config.command_limit.max(self.site.config.poll) * MOST_AGE
+    }
+
+    /// Whether what was last seen is recent enough to start or raise anything.
+    fn sees(&self, now: Timestamp) -> bool {
+        self.looked.is_some_and(|looked| now <= looked + self.most_age())
+    }
+
+    /// SLURM was looked at.
+    fn take_look(&mut self, now: Timestamp, looked: Looked, known: Known<'_>) -> bool {
+        let began = now - Seconds::new(looked.age.as_secs_f64());
+        match looked.seen {
+            Ok(mut seen) => {
+                seen.recognise(known.directory);
+                self.orders.forget(seen.began.min(self.readings.began));
+                self.seen = Some(Arc::new(seen));
+                self.looked = Some(began);
+                self.blind = None;
+                self.answers = self.answers.or(Some(now));
+                true
+            }
+            Err(error) => {
+                let since = self.blind.take().map_or(began, |(since, _)| since);
+                self.blind = Some((since, error.to_string()));
+                self.answers = None;
+                false
+            }
         }
-        let Some(path) = self.site.config.heartbeat.clone() else { return };
-        if let Err(error) = std::fs::write(&path, format!("{}\n", now.seconds() as i64)) {
-            self.complain(format!("{}: {error}", path.display()));
+    }
+
+    /// An order has ended.
+    fn take_outcome(&mut self, now: Timestamp, outcome: &Outcome) {
+        let answered = self.seen.as_ref().filter(|_| self.blind.is_none()).map(|seen| seen.began);
+        let Some((order, switched)) = self.orders.concluded(now, outcome, answered) else { return };
+        self.say_switched(&switched);
+        let failed = outcome.result.as_ref().err();
+        if let Some(failure) = failed {
+            self.complain(format!("{}: {}", order.complaint, failure.said));
         }
+        match &order.purpose {
+            Purpose::Start(action, number) => self.let_go(now, *action, number, failed.is_none()),
+            Purpose::Stop(action, before) if failed.is_some() => {
+                if let Some(wanted) = self.wanted.get_mut(action) {
+                    wanted.step = *before;
+                }
+            }
+            Purpose::Limits if failed.is_some() => {
+                for target in &order.targets {
+                    if let Target::Limits(node) = target {
+                        self.limits_failed.insert(*node);
+                    }
+                }
+            }
+            Purpose::Stop(..) | Purpose::Limits | Purpose::Other => {}
+        }
+    }
+
+    fn say_switched(&mut self, switched: &[Switched]) {
+        for switched in switched {
+            let said = match switched {
+                Switched::SlurmctldOpened => {
+                    "slurmctld takes no orders: only what lowers power is still sent".to_owned()
+                }
+                Switched::SlurmctldClosed => "slurmctld takes orders again".to_owned(),
+                Switched::SlurmdOpened(node) => {
+                    format!("slurmd on {} does not answer", self.site.node(*node).name)
+                }
+                Switched::SlurmdClosed(node) => {
+                    format!("slurmd on {} answers again", self.site.node(*node).name)
+                }
+            };
+            if self.alerts.len() < MOST_COMPLAINTS {
+                self.alerts.push(said);
+            }
+        }
+    }
+
+    /// What an administrator should hear of at once, since the last time.
+    pub fn take_alerts(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.alerts)
+    }
+
+    /// All that follows from what was heard, and nothing else: what is new for the engine, and orders.
+    fn follow(&mut self, now: Timestamp, heard: Heard, known: Known<'_>) -> Vec<News> {
+        let mut new = New { outcomes: !heard.outcomes.is_empty(), ..New::default() };
+        for outcome in &heard.outcomes {
+            self.take_outcome(now, outcome);
+        }
+        if let Some(look) = heard.look {
+            new.look = self.take_look(now, look, known);
+        }
+        if let Some(readings) = heard.readings {
+            self.readings = readings;
+            new.readings = true;
+        }
+        let mut news = Vec::new();
+        if std::mem::take(&mut self.adopts) && !new.look {
+            self.adopt(known, &mut news);
+        }
+        news.extend(self.news(now, new, known));
+        news
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(crew) = &self.crew {
+            crew.hand_over(self.orders.take());
+        }
+    }
+
+    /// All that follows from what is new.
+    fn news(&mut self, now: Timestamp, new: New, known: Known<'_>) -> Vec<News> {
+        let mut news = Vec::new();
+        if new.readings {
+            self.meter(now, known);
+            self.limits_before(known, &mut news);
+        }
+        if new.look {
+            self.wanted.retain(|id, _| known.engine.is_under_way(*id));
+            self.job_news(now, known, &mut news);
+            self.node_news(known, &mut news);
+            self.submissions(now, known, &mut news);
+            self.park_early(now, known);
+            self.split_arrays(now, known);
+        }
+        if new.look || new.readings || new.outcomes {
+            self.advance_all(now, known);
+        }
+        if new.look || new.readings {
+            self.restore_limits(now, known);
+            self.action_news(&mut news);
+            self.meter_news(now, known, &mut news);
+        }
+        news
     }
 
     /// The limits that were there before any was set.
     fn limits_before(&self, known: Known<'_>, news: &mut Vec<News>) {
         for id in self.site.cluster.node_ids() {
             let node = self.site.node(id);
-            let (Some(actuator), None) =
+            let (Some(_), None) =
                 (self.site.actuator(id), known.directory.limits_before(&node.name))
             else {
                 continue;
             };
-            let read = |gpu| actuator.read(gpu).map(|watts| watts.get());
-            let limits: Result<Vec<f64>, _> = (0..u32::from(node.gpus)).map(read).collect();
-            if let Ok(limits) = limits {
+            let read = |gpu| self.readings.limit(id, gpu).map(|watts| watts.get());
+            let limits: Option<Vec<f64>> = (0..u32::from(node.gpus)).map(read).collect();
+            if let Some(limits) = limits {
                 let note = Note::Before { node: node.name.clone(), limits };
                 news.push(News::Noted(Event::Clock, note));
             }
@@ -188,7 +371,21 @@ impl Slurm {
     }
 }
 
+/// What of it is new.
+#[derive(Clone, Copy, Debug, Default)]
+struct New {
+    look: bool,
+    readings: bool,
+    outcomes: bool,
+}
+
 impl Backend for Slurm {
+    fn begin(&mut self, wake: Wake) -> std::io::Result<()> {
+        let (site, commands) = (Arc::clone(&self.site), self.commands.clone());
+        self.crew = Some(Crew::start(site, commands, self.ticks.clone(), wake)?);
+        Ok(())
+    }
+
     fn send(
         &mut self,
         now: Timestamp,
@@ -202,6 +399,7 @@ impl Backend for Slurm {
         }
         self.want(action);
         self.advance(now, action.id, known);
+        self.hand_over();
         Ok(())
     }
 
@@ -211,36 +409,65 @@ impl Backend for Slurm {
         from: u64,
         known: Known<'_>,
     ) -> Result<Vec<Report>, BackendError> {
-        if self.asked.is_some_and(|asked| now < asked + self.site.config.poll) {
-            return Ok(Vec::new());
-        }
-        self.asked = Some(now);
-        let answered = self.answers.take();
-        let mut seen =
-            Seen::look(&self.commands).map_err(|error| BackendError(error.to_string()))?;
-        self.answers = answered.or(Some(now));
-        seen.recognise(known.directory);
-        self.seen = Some(Arc::new(seen));
-        self.beat(now);
-        self.meter(now, known);
-        self.wanted.retain(|id, _| known.engine.is_under_way(*id));
-        let mut news = Vec::new();
-        self.limits_before(known, &mut news);
-        self.job_news(now, known, &mut news);
-        self.node_news(known, &mut news);
-        self.submissions(now, known, &mut news);
-        self.park_early(now, known);
-        self.split_arrays(now, known);
-        self.advance_all(now, known);
-        self.restore_limits(known);
-        self.action_news(&mut news);
-        self.meter_news(now, known, &mut news);
+        let heard = self.crew.as_ref().map(Crew::take).unwrap_or_default();
+        let news = self.follow(now, heard, known);
+        self.hand_over();
         let number = |(at, news)| Report { number: from + at as u64, news };
         Ok(news.into_iter().enumerate().map(number).collect())
     }
 
+    /// The threads beside the loop wake it.
     fn next_event(&self) -> Option<Timestamp> {
-        let Some(asked) = self.asked else { return Some(Timestamp::from_micros(0)) };
-        Some(asked + self.site.config.poll)
+        self.adopts.then_some(Timestamp::ZERO)
     }
+
+    fn is_current(&self, now: Timestamp) -> bool {
+        // What runs is to be known before anything is planned around it.
+        self.sees(now) && !self.adopts
+    }
+
+    /// Who only watches does not close the gate: nobody would release what it holds.
+    fn heartbeat(&self) -> Option<PathBuf> {
+        self.site.config.heartbeat.clone().filter(|_| self.controls())
+    }
+
+    fn troubles(&self, now: Timestamp) -> Vec<String> {
+        let mut troubles = Vec::new();
+        if let Some((since, why)) = &self.blind {
+            let unknown = if self.sees(now) {
+                ""
+            } else {
+                "; the cluster is unknown: nothing is started or raised until it answers"
+            };
+            troubles
+                .push(format!("SLURM has not answered since {}: {why}{unknown}", shown(*since)));
+        } else if let Some(looked) = self.looked.filter(|_| !self.sees(now)) {
+            troubles.push(format!(
+                "the last look at SLURM is from {}, the next one has not ended; the cluster is \
+                 unknown: nothing is started or raised until it has",
+                shown(looked)
+            ));
+        }
+        let breaker = |(since, failures, until): (Timestamp, u32, Timestamp)| {
+            format!(
+                "{failures} orders in a row had no answer, since {}; the next one is tried at {}",
+                shown(since),
+                shown(until)
+            )
+        };
+        if let Some(open) = self.orders.slurmctld_is_open() {
+            troubles.push(format!("slurmctld takes no orders: {}", breaker(open)));
+        }
+        for (node, open) in self.orders.slurmds_that_are_open() {
+            let name = &self.site.node(node).name;
+            troubles.push(format!("slurmd on {name} does not answer: {}", breaker(open)));
+        }
+        troubles
+    }
+}
+
+/// A time, for people.
+fn shown(at: Timestamp) -> String {
+    let at = jiff::Timestamp::from_second(at.seconds() as i64);
+    at.map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }

@@ -1,17 +1,19 @@
 //! What differs between what SLURM shows and what is known.
 
+use super::orders::{CommandLine, Order, Target};
 use super::read::{SlurmJob, State};
 use super::reshape::Runs;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{Known, News};
 use crate::directory::{Note, Origin, SlurmOrigin};
+use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
 use wattline_core::power::NodePower;
-use wattline_core::state::Phase;
+use wattline_core::state::{JobState, Phase};
 use wattline_core::units::Seconds;
 
 /// A job that SLURM does not show for this long is gone.
@@ -26,12 +28,31 @@ impl Slurm {
         let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
             self.absent.remove(&id);
+            // What was seen may be older than what was last done about it.
+            if !self.is_settled(Target::Job(job.key.id)) {
+                continue;
+            }
             match known.engine.state().find_job(id) {
                 Some(state) if !state.has_ended() => self.news_of(now, id, job, known, news),
                 _ => self.still_shown(now, id, job, known),
             }
         }
         self.gone(now, known, news);
+    }
+
+    /// Jobs that were submitted at this look and run already are where they are.
+    pub(super) fn adopt(&mut self, known: Known<'_>, news: &mut Vec<News>) {
+        if let Some(seen) = self.seen.as_mut().and_then(Arc::get_mut) {
+            seen.recognise(known.directory);
+        }
+        let Some(seen) = self.seen.clone() else { return };
+        for (id, job) in seen.known() {
+            let waits = |state: &JobState| matches!(state.phase, Phase::Waiting | Phase::Held(_));
+            let new = known.engine.state().find_job(id).is_some_and(waits);
+            if new && is_running(job) && self.is_settled(Target::Job(job.key.id)) {
+                self.found(id, job, known, news);
+            }
+        }
     }
 
     fn news_of(
@@ -42,17 +63,20 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                self.correct("scontrol", &["requeuehold", &job.address()]);
+                self.correct(
+                    now,
+                    job,
+                    CommandLine::new("scontrol", &["requeuehold", &job.address()]),
+                );
             }
             return;
         }
         self.taken_over(id, job, known, news);
         let over = job.state.is_over();
-        let runs =
-            job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring);
+        let runs = is_running(job);
         match state.phase {
             Phase::Finished => {}
             Phase::Waiting | Phase::Held(_) if over => {
@@ -69,7 +93,7 @@ impl Slurm {
                 let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
-                    self.hold(&job.address());
+                    self.hold(now, job.key.id, &job.address());
                 }
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
@@ -77,11 +101,15 @@ impl Slurm {
         }
     }
 
-    /// A job that has ended here and that SLURM still shows.
+    /// A job that has ended here and that SLURM still shows. One that was requeued since is its
+    /// user's.
     fn still_shown(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
         let cancelled = known.directory.was_cancelled(id);
-        if !job.state.is_over() && cancelled && self.may_correct(now, job.key.id) {
-            self.correct("scancel", &[&job.address()]);
+        let slurm = known.directory.slurm(id).filter(|slurm| slurm.controlled);
+        let same = slurm.is_some_and(|slurm| slurm.key.restarts == job.key.restarts);
+        let over = job.state.is_over() || job.state == State::Completing;
+        if cancelled && same && !over && self.may_correct(now, job.key.id) {
+            self.correct(now, job, CommandLine::new("scancel", &[job.address()]));
         }
     }
 
@@ -117,7 +145,7 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         let started = || {
             News::Noted(Event::Started { job: id, action }, Note::Key { job: id, key: key(job) })
         };
@@ -170,7 +198,7 @@ impl Slurm {
         known: Known<'_>,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(run) = state.run else { return };
         let asked = matches!(state.phase, Phase::Stopping(_));
         let requeued = known.directory.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
@@ -229,7 +257,8 @@ impl Slurm {
         let Some(first) = shares.first() else { return };
         let gpu_type = self.site.node(first.node).gpu_type;
         // Where it was started by us its GPUs had their limit before.
-        let told = engine.job(id).held.as_ref().map(|held| held.configuration.power_limit);
+        let Some(state) = engine.find_job(id) else { return };
+        let told = state.held.as_ref().map(|held| held.configuration.power_limit);
         let limit = told.unwrap_or(self.site.cluster.gpu_type(gpu_type).default_limit);
         let nodes = shares.len() as u32;
         let allocation = Allocation::over(shares.into_iter().collect());
@@ -237,7 +266,7 @@ impl Slurm {
             gpu_type,
             gpus: allocation.count(),
             nodes,
-            batch: engine.job(id).job.batch.requested,
+            batch: state.job.batch.requested,
             power_limit: limit,
         };
         let placement = Placement { configuration, allocation };
@@ -257,12 +286,17 @@ impl Slurm {
         open.retain(|id| engine.find_job(*id).is_some_and(|job| !job.has_ended()));
         let missing: Vec<JobId> =
             open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
+        let seen_at = seen.began;
         for id in missing {
+            let number = known.directory.slurm(id).map(|slurm| Target::Job(slurm.key.id));
+            if number.is_some_and(|target| !self.orders.is_settled(target, seen_at)) {
+                continue;
+            }
             let since = *self.absent.entry(id).or_insert(now);
             if now < since + GONE {
                 continue;
             }
-            let state = engine.job(id);
+            let Some(state) = engine.find_job(id) else { continue };
             let how = Note::Ended { job: id, how: "gone".into() };
             news.push(News::Noted(Event::Cancelled(id), how));
             match (state.phase, state.run) {
@@ -280,6 +314,9 @@ impl Slurm {
     pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = &self.seen else { return };
         for id in self.site.cluster.node_ids() {
+            if !self.is_settled(Target::Node(id)) {
+                continue;
+            }
             let node = known.engine.state().node(id);
             // One that would not wake counts as lost; that it sleeps is known.
             let (power, unwoken) = (node.power, node.is_unwoken());
@@ -336,11 +373,18 @@ impl Slurm {
         may && self.controls()
     }
 
-    fn correct(&mut self, program: &str, args: &[&str]) {
-        if let Err(error) = self.commands.run(program, args) {
-            self.complain(error.to_string());
-        }
+    /// Puts something right about a job.
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, line: CommandLine) {
+        let complaint = format!("job {}", job.address());
+        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        // It takes a job off, or back, whatever that does to others.
+        self.order(now, order.lowering());
     }
+}
+
+/// Whether it has its GPUs, and keeps them.
+fn is_running(job: &SlurmJob) -> bool {
+    job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring)
 }
 
 /// The lowest so many bits of a mask.

@@ -5,8 +5,7 @@
 //! whole line counts. What makes no sense, is too long or is another user's file is as if it were
 //! not there: jobs are believed only what could be true.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use super::bounded;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -28,14 +27,7 @@ pub struct Said {
 #[must_use]
 pub fn read(folder: &Path, number: u32, user: u32) -> Option<Said> {
     let path = folder.join(number.to_string());
-    let about = fs::symlink_metadata(&path).ok()?;
-    if !about.is_file() || about.uid() != user {
-        return None;
-    }
-    let mut file = File::open(&path).ok()?;
-    file.seek(SeekFrom::Start(about.len().saturating_sub(MOST_BYTES))).ok()?;
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    let bytes = bounded::read_end(&path, MOST_BYTES, |about| about.uid() == user).ok()?;
     last(&String::from_utf8_lossy(&bytes))
 }
 

@@ -521,6 +521,12 @@ impl Release {
     }
 }
 
+/// Runs a command to its end: there is no loop here that must go on meanwhile.
+fn scontrol(slurm: &Slurm, args: &[impl AsRef<str>]) -> Result<(), super::command::CommandError> {
+    let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+    slurm.commands.run("scontrol", &args).map(drop)
+}
+
 /// Tells SLURM.
 fn give_back(
     now: Timestamp,
@@ -531,15 +537,15 @@ fn give_back(
     on_hold: bool,
 ) -> Result<(), super::command::CommandError> {
     if let Some(before) = before {
-        slurm.scontrol(&slurm.told_as_before(job, before))?;
+        scontrol(slurm, &slurm.told_as_before(job, before))?;
     } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
         let begin = early::begin(job).filter(|at| is_parked(job) && *at > now);
         let begin = begin.and_then(early::told).unwrap_or_else(|| "now".into());
-        slurm.scontrol(&["update", &format!("JobId={name}"), &format!("StartTime={begin}")])?;
+        scontrol(slurm, &["update", &format!("JobId={name}"), &format!("StartTime={begin}")])?;
     }
     if !on_hold {
-        slurm.commands.run("scontrol", &["release", name])?;
+        scontrol(slurm, &["release", name])?;
     }
     Ok(())
 }

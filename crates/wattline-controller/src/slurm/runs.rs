@@ -1,7 +1,7 @@
 //! What runs say about themselves, made into measurements.
 
 use super::Slurm;
-use super::progress::{self, Said};
+use super::progress::Said;
 use super::read::SlurmJob;
 use super::stretch::{Report, Stretch};
 use crate::backend::{Known, News};
@@ -18,7 +18,7 @@ use wattline_core::units::Watts;
 impl Slurm {
     /// What a job says about itself.
     pub(super) fn said(&self, job: &SlurmJob) -> Option<Said> {
-        progress::read(self.site.config.progress.as_deref()?, job.key.id, job.user_id)
+        self.seen.as_ref()?.said.get(&job.key.id).copied()
     }
 
     /// How far a running job is, and how fast, if it is time to say so or it is its end.
@@ -31,7 +31,7 @@ impl Slurm {
         ends: bool,
         news: &mut Vec<News>,
     ) {
-        let state = known.engine.state().job(id);
+        let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(held) = &state.held else { return };
         let Some(said) = self.said(job) else { return };
         let at = said.at.map_or(now, |at| Timestamp::from_seconds(at).min(now));

@@ -1,9 +1,12 @@
 //! What SLURM shows at one time.
 
 use super::command::{CommandError, Commands};
-use super::read::{self, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
+use super::orders::{Stamp, Ticks};
+use super::progress::{self, Said};
+use super::read::{self, JobKey, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
 use crate::directory::{Directory, SlurmKey};
 use std::collections::BTreeMap;
+use std::path::Path;
 use thiserror::Error;
 use wattline_core::ids::JobId;
 
@@ -25,6 +28,10 @@ pub(super) struct Seen {
     pub(super) nodes: BTreeMap<String, SlurmNode>,
     /// Jobs that are known.
     known: BTreeMap<JobId, usize>,
+    /// What jobs say about themselves, by their numbers.
+    pub(super) said: BTreeMap<u32, Said>,
+    /// When it was looked.
+    pub(super) began: Stamp,
 }
 
 impl Seen {
@@ -42,7 +49,43 @@ impl Seen {
                 .ok_or(error)?,
         };
         let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
-        Ok(Self { jobs, nodes, known: BTreeMap::new() })
+        let (known, said) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { jobs, nodes, known, said, began: Stamp::default() })
+    }
+
+    /// As if it had been shown.
+    #[cfg(test)]
+    pub(super) fn of(jobs: Vec<SlurmJob>, nodes: Vec<SlurmNode>, began: Stamp) -> Self {
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        Self { jobs, nodes, known: BTreeMap::new(), said: BTreeMap::new(), began }
+    }
+
+    /// The same, with what jobs say about themselves there. `ended` keeps what those said last that
+    /// have ended: they say nothing new.
+    pub(super) fn look_all(
+        commands: &Commands,
+        ticks: &Ticks,
+        progress: Option<&Path>,
+        ended: &mut BTreeMap<JobKey, Option<Said>>,
+    ) -> Result<Self, SeenError> {
+        let began = ticks.next();
+        let mut seen = Self { began, ..Self::look(commands)? };
+        let Some(folder) = progress else { return Ok(seen) };
+        let mut still = BTreeMap::new();
+        for job in &seen.jobs {
+            if job.state.waits() && job.key.restarts == 0 {
+                continue;
+            }
+            let read = || progress::read(folder, job.key.id, job.user_id);
+            let said = if job.state.is_over() {
+                *still.entry(job.key).or_insert_with(|| ended.remove(&job.key).unwrap_or_else(read))
+            } else {
+                read()
+            };
+            seen.said.extend(said.map(|said| (job.key.id, said)));
+        }
+        *ended = still;
+        Ok(seen)
     }
 
     /// Finds the jobs that are known.

@@ -3,6 +3,7 @@
 use super::Slurm;
 use super::command::printable;
 use super::metadata::{self, Asked, Range, Told, When};
+use super::orders::Target;
 use super::read::SlurmJob;
 use super::seats::{self, Seats};
 use super::seen::key;
@@ -25,7 +26,7 @@ impl Slurm {
     pub(super) fn submissions(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
         let Some(seen) = self.seen.clone() else { return };
         for job in seen.strangers(known.directory) {
-            if job.state.is_over() {
+            if job.state.is_over() || !self.is_settled(Target::Job(job.key.id)) {
                 continue;
             }
             let mine = self.site.looks_after(&job.partition);
@@ -38,7 +39,10 @@ impl Slurm {
                 continue;
             }
             match self.submission(job, mine) {
-                Ok(submission) => news.push(News::Submission(Box::new(submission))),
+                Ok(submission) => {
+                    self.adopts |= job.state.holds_gpus();
+                    news.push(News::Submission(Box::new(submission)));
+                }
                 // Where nobody decides it waits for SLURM, and is known as soon as it runs.
                 Err(why) => {
                     if self.controls() && self.refused.insert(job.key.id) {

@@ -27,6 +27,7 @@ use crate::state::{State, Target};
 use crate::time::Timestamp;
 use crate::units::Watts;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Counts what has changed the engine's state: every event and every applied plan is one more.
 #[derive(
@@ -242,9 +243,9 @@ impl Engine<'_> {
     /// Drops what no longer holds; see the module's description. Says how much.
     fn trim(&self, plan: &mut Plan) -> usize {
         let before = plan.jobs.len() + plan.nodes.len();
-        let node_changed = |id: NodeId| self.state.touched_nodes().contains(&id);
-        let jobs_changed: std::collections::BTreeSet<JobId> =
-            self.state.touched_jobs().iter().copied().collect();
+        let nodes_changed: BTreeSet<NodeId> = self.state.touched_nodes().iter().copied().collect();
+        let node_changed = |id: NodeId| nodes_changed.contains(&id);
+        let jobs_changed: BTreeSet<JobId> = self.state.touched_jobs().iter().copied().collect();
         let on_changed =
             |p: &Placement| p.allocation.shares().any(|share| node_changed(share.node));
         plan.nodes.retain(|change| !node_changed(change.node));
@@ -260,8 +261,7 @@ impl Engine<'_> {
             return 0;
         }
         plan.jobs.retain(|change| !self.takes_off(change));
-        let leaving: std::collections::BTreeSet<JobId> =
-            plan.jobs.iter().map(|change| change.job).collect();
+        let leaving: BTreeSet<JobId> = plan.jobs.iter().map(|change| change.job).collect();
         plan.jobs.retain(|change| match &change.decision {
             Decision::Wait => true,
             Decision::Run(placement) => placement.allocation.shares().all(|share| {

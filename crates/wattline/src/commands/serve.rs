@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wattline_controller::daemon::{
-    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads,
+    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads, say_ready,
+    say_stopping,
 };
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
 use wattline_controller::plan_time::PLAN_LIMIT;
@@ -249,6 +250,7 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     }
     let daemon = drive.daemon();
     let serving = listen(args, workloads, access, &daemon)?;
+    say_ready();
     // Nobody watches a log: there a line comes when something has changed, and not every second.
     let watched = args.json || std::io::stdout().is_terminal();
     let every = if watched { SAY_EVERY } else { LOG_EVERY };
@@ -267,6 +269,7 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
             }
         }
     });
+    say_stopping();
     drop(serving);
     // Nobody is answered any more: now the journal's file can be made complete by itself.
     let closed = daemon.desk().close_journal();

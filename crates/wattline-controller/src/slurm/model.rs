@@ -1,0 +1,401 @@
+//! The core of the backend against a model of SLURM, in virtual time: orders take effect at any
+//! time before they end, or hang with and without effect, and looks are old when they arrive. The
+//! real controller drives it.
+//!
+//! A seed that fails is printed; `WATTLINE_SEED=N cargo test -p wattline-controller --lib model`
+//! runs that one alone.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::command::CommandError;
+use super::config::{Config, Mode};
+use super::crew::{Heard, Looked};
+use super::orders::{Failure, Order, Outcome, Target, Ticks, Work};
+use super::read::{self, SlurmJob, SlurmNode};
+use super::seen::{Seen, SeenError};
+use super::site::Site;
+use super::{SECONDS, Slurm};
+use crate::backend::{Backend, BackendError, Known, Report};
+use crate::store::Store;
+use crate::{Controller, Foresight, InitialState, InlinePlanner};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+use wattline_core::Timestamp;
+use wattline_core::action::Action;
+use wattline_core::engine::{Engine, EngineConfig};
+use wattline_core::ids::JobId;
+use wattline_core::prices::Prices;
+use wattline_core::state::{Phase, State};
+use wattline_core::units::Seconds;
+use wattline_predict::learner::Learner;
+use wattline_sim::scenario::Scenario;
+
+const SEEDS: u64 = 60;
+const JOBS: u32 = 10;
+const GPUS: u32 = 4;
+const STEP: Seconds = Seconds::new(0.25);
+/// After this everything answers, so that the jobs can end.
+const CALM_AFTER: u32 = 1200;
+const MOST_STEPS: u32 = 8000;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Is {
+    Held,
+    Free,
+    Runs { node: usize, gpus: u32, until: Timestamp },
+    Over,
+}
+
+#[derive(Clone, Debug)]
+struct ModelJob {
+    is: Is,
+    gpus: u32,
+    takes: Seconds,
+    required: Option<usize>,
+    restarts: u32,
+}
+
+/// An order under way.
+struct UnderWay {
+    order: Order,
+    began: super::orders::Stamp,
+    /// When it takes effect, if it does, and when it ends.
+    effect: Option<Timestamp>,
+    ends: Timestamp,
+    result: Result<(), Failure>,
+}
+
+/// A look under way: what it shows, and when it is there.
+struct Coming {
+    began: (super::orders::Stamp, Timestamp),
+    shows_at: Timestamp,
+    shows: Option<(Vec<SlurmJob>, Vec<SlurmNode>)>,
+    there_at: Timestamp,
+    fails: bool,
+}
+
+struct Model {
+    slurm: Slurm,
+    ticks: Ticks,
+    random: Pcg64Mcg,
+    names: Vec<String>,
+    jobs: BTreeMap<u32, ModelJob>,
+    orders: Vec<UnderWay>,
+    look: Option<Coming>,
+    calm: bool,
+    now: Timestamp,
+    /// Orders that failed, or may have.
+    failed: u64,
+}
+
+impl Model {
+    fn happens(&mut self, chance: f64) -> bool {
+        !self.calm && self.random.random_bool(chance)
+    }
+
+    fn soon(&mut self, most: f64) -> Seconds {
+        Seconds::new(self.random.random_range(0.0..most))
+    }
+
+    /// Time goes on in the model.
+    fn pass(&mut self, now: Timestamp) {
+        self.now = now;
+        let due: Vec<Work> = (self.orders.iter_mut())
+            .filter(|order| order.effect.is_some_and(|at| at <= now))
+            .map(|order| {
+                order.effect = None;
+                order.order.work.clone()
+            })
+            .collect();
+        for work in due {
+            let Work::Commands(lines) = work else { panic!("no limits here") };
+            for line in lines {
+                let args: Vec<&str> = line.args.iter().map(String::as_str).collect();
+                self.command(line.program, &args);
+            }
+        }
+        self.schedule();
+        let look = self.look.take();
+        self.look = Some(look.unwrap_or_else(|| {
+            let began = (self.ticks.next(), now);
+            // A look takes up to three commands of 20 s where slurmctld is busy.
+            let most = if self.calm { 1.0 } else { 8.0 };
+            let shows_at = now + self.soon(most);
+            let there_at = shows_at + self.soon(most);
+            Coming { began, shows_at, shows: None, there_at, fails: self.happens(0.1) }
+        }));
+        let shown = (self.shown_jobs(), self.shown_nodes());
+        if let Some(look) = self.look.as_mut().filter(|look| look.shows_at <= now) {
+            look.shows.get_or_insert(shown);
+        }
+    }
+
+    fn command(&mut self, program: &str, args: &[&str]) {
+        let number = |text: &str| text.trim_start_matches("JobId=").parse::<u32>().unwrap();
+        match (program, args) {
+            ("scontrol", ["update", id, words @ ..]) if id.starts_with("JobId=") => {
+                let job = self.jobs.get_mut(&number(id)).unwrap();
+                let node = words.iter().find_map(|word| word.strip_prefix("ReqNodeList="));
+                if let (Some(node), Is::Held | Is::Free) = (node, job.is) {
+                    job.required = self.names.iter().position(|name| name == node);
+                }
+            }
+            ("scontrol", [what @ ("release" | "uhold"), id]) => {
+                let job = self.jobs.get_mut(&number(id)).unwrap();
+                if matches!(job.is, Is::Held | Is::Free) {
+                    job.is = if *what == "release" { Is::Free } else { Is::Held };
+                }
+            }
+            ("scontrol", ["requeuehold", id]) => panic!("job {id} did as it was told"),
+            ("scontrol", ["update", node, state]) if node.starts_with("NodeName=") => {
+                panic!("{node} {state}: fifo lets nodes be")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn schedule(&mut self) {
+        let now = self.now;
+        for job in self.jobs.values_mut() {
+            if matches!(job.is, Is::Runs { until, .. } if until <= now) {
+                job.is = Is::Over;
+            }
+        }
+        let free: Vec<u32> =
+            self.jobs.iter().filter(|(_, job)| job.is == Is::Free).map(|(id, _)| *id).collect();
+        for id in free {
+            let job = &self.jobs[&id];
+            let Some(node) = job.required else { continue };
+            let there: u32 = (self.jobs.values())
+                .filter_map(|job| match job.is {
+                    Is::Runs { node: at, gpus, .. } if at == node => Some(gpus),
+                    _ => None,
+                })
+                .sum();
+            if there + job.gpus <= GPUS {
+                let (gpus, until) = (job.gpus, now + job.takes);
+                self.jobs.get_mut(&id).unwrap().is = Is::Runs { node, gpus, until };
+            }
+        }
+    }
+
+    fn shown_jobs(&self) -> Vec<SlurmJob> {
+        let mut text = String::from("{\"meta\":{},\"errors\":[],\"jobs\":[");
+        for (id, job) in &self.jobs {
+            let (state, more) = match job.is {
+                Is::Held => ("PENDING", "\"state_reason\":\"JobHeldUser\",\"priority\":0".into()),
+                Is::Free => ("PENDING", "\"state_reason\":\"None\",\"priority\":1".into()),
+                Is::Over => ("COMPLETED", "\"state_reason\":\"None\",\"priority\":1".into()),
+                Is::Runs { node, gpus, .. } => {
+                    let name = &self.names[node];
+                    let more = format!(
+                        "\"state_reason\":\"None\",\"priority\":1,\"nodes\":\"{name}\",\
+                         \"gres_detail\":[\"gpu:h200:{gpus}\"]"
+                    );
+                    ("RUNNING", more)
+                }
+            };
+            let required = job.required.map_or("", |node| &self.names[node]);
+            write!(
+                text,
+                "{{\"job_id\":{id},\"submit_time\":1000000,\"restart_cnt\":{},\"name\":\"j\",\
+                 \"user_id\":7,\"partition\":\"gpu\",\"job_state\":\"{state}\",{more},\
+                 \"required_nodes\":\"{required}\",\"tres_per_node\":\"gres:gpu:{}\",\
+                 \"node_count\":1,\"cpus\":1,\"tasks\":1,\"time_limit\":1,\"batch_flag\":true,\
+                 \"requeue\":true}},",
+                job.restarts, job.gpus
+            )
+            .unwrap();
+        }
+        text.pop();
+        read::jobs(&(text + "]}")).unwrap()
+    }
+
+    fn shown_nodes(&self) -> Vec<SlurmNode> {
+        let node = |name: &String| {
+            format!(
+                "{{\"name\":\"{name}\",\"state\":\"idle\",\"gres\":\"gpu:h200:{GPUS}\",\
+                 \"gres_used\":\"gpu:h200:0\",\"cpus\":64,\"partitions\":[\"gpu\"]}}"
+            )
+        };
+        let nodes: Vec<String> = self.names.iter().map(node).collect();
+        let nodes = nodes.join(",");
+        read::nodes(&format!("{{\"meta\":{{}},\"errors\":[],\"nodes\":[{nodes}]}}")).unwrap()
+    }
+
+    /// What the threads would have for the loop.
+    fn heard(&mut self) -> Heard {
+        let now = self.now;
+        let (ended, orders) =
+            std::mem::take(&mut self.orders).into_iter().partition(|order| order.ends <= now);
+        self.orders = orders;
+        let ended: Vec<UnderWay> = ended;
+        let outcome = |UnderWay { order, began, result, .. }: UnderWay| Outcome {
+            id: order.id,
+            began,
+            ended: self.ticks.next(),
+            result,
+        };
+        let outcomes = ended.into_iter().map(outcome).collect();
+        let ready = self.look.take_if(|look| look.there_at <= now);
+        let look = ready.and_then(|look| {
+            let (stamp, at) = look.began;
+            let age = Duration::from_secs_f64(now.since(at).get());
+            let limit = Duration::from_secs(20);
+            let silent = CommandError::TimedOut { program: "squeue".into(), limit };
+            let seen = match look.shows {
+                _ if look.fails => Err(SeenError::Command(silent)),
+                shown => shown.map(|(jobs, nodes)| Seen::of(jobs, nodes, stamp)).map(Ok)?,
+            };
+            Some(Looked { seen, age })
+        });
+        Heard { outcomes, look, readings: None }
+    }
+
+    fn take_orders(&mut self) {
+        for order in self.slurm.orders.take() {
+            let mut busy: BTreeSet<Target> = BTreeSet::new();
+            for target in self.orders.iter().flat_map(|under_way| &under_way.order.targets) {
+                busy.insert(*target);
+            }
+            let twice = order.targets.iter().any(|target| busy.contains(target));
+            assert!(!twice, "two orders at a time about {:?}", order.targets);
+            let began = self.ticks.next();
+            let failure = |unanswered| Err(Failure { said: "model".into(), unanswered });
+            let (lasts, effect, result) = if self.happens(0.1) {
+                // It hangs, and nobody knows whether it had an effect.
+                let effect = self.happens(0.5).then(|| self.soon(20.0));
+                (Seconds::new(20.0), effect, failure(true))
+            } else if self.happens(0.1) {
+                (self.soon(1.0), None, failure(false))
+            } else {
+                let lasts = self.soon(1.0);
+                (lasts, Some(lasts * self.random.random_range(0.0..1.0)), Ok(()))
+            };
+            self.failed += u64::from(result.is_err());
+            let (effect, ends) = (effect.map(|after| self.now + after), self.now + lasts);
+            self.orders.push(UnderWay { order, began, effect, ends, result });
+        }
+    }
+}
+
+impl Backend for Model {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        action: &Action,
+        known: Known<'_>,
+    ) -> Result<(), BackendError> {
+        self.slurm.send(now, action, known)?;
+        self.take_orders();
+        Ok(())
+    }
+
+    fn reports(
+        &mut self,
+        now: Timestamp,
+        from: u64,
+        known: Known<'_>,
+    ) -> Result<Vec<Report>, BackendError> {
+        let heard = self.heard();
+        let news = self.slurm.follow(now, heard, known);
+        self.take_orders();
+        let number = |(at, news)| Report { number: from + at as u64, news };
+        Ok(news.into_iter().enumerate().map(number).collect())
+    }
+
+    fn next_event(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn is_current(&self, now: Timestamp) -> bool {
+        self.slurm.is_current(now)
+    }
+}
+
+fn controller(seed: u64, store: Store) -> Controller<Model> {
+    let text = format!(
+        "name = \"m\"\n[[nodes]]\ncount = 2\ngpu = \"h200\"\ngpus = {GPUS}\n[jobs]\ncount = 1\n"
+    );
+    let cluster = Scenario::parse(&text, "m").unwrap().instance("m", None).unwrap().cluster;
+    let partitions = vec!["gpu".to_owned()];
+    let config = Config { mode: Mode::Control, partitions, ..Config::default() };
+    let slurm = Slurm::new(Site::new(config, Arc::clone(&cluster), &[], Vec::new()));
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let job = |number: u32| {
+        let gpus = 1 + number % 3;
+        let takes = Seconds::new(random.random_range(2.0..40.0));
+        let is = Is::Held;
+        (100 + number, ModelJob { is, gpus, takes, required: None, restarts: 0 })
+    };
+    let model = Model {
+        ticks: slurm.ticks.clone(),
+        slurm,
+        names: cluster.nodes().iter().map(|node| node.name.to_string()).collect(),
+        jobs: (0..JOBS).map(job).collect(),
+        random: Pcg64Mcg::seed_from_u64(seed + 1000),
+        orders: Vec::new(),
+        look: None,
+        calm: false,
+        now: Timestamp::ZERO,
+        failed: 0,
+    };
+    let engine = Engine::new(
+        EngineConfig::default(),
+        State::new(Arc::clone(&cluster), Timestamp::ZERO),
+        Box::new(Foresight::new(Learner::new(Arc::clone(&cluster)), cluster)),
+        Prices::default(),
+        None,
+    );
+    let workloads = vec![SECONDS.into()];
+    let initial = InitialState { engine, workloads, at: Timestamp::ZERO };
+    let policy = wattline_policies::policy("fifo").unwrap();
+    let planner = Box::new(InlinePlanner::new("fifo", policy));
+    Controller::open(initial, store, model, planner).unwrap()
+}
+
+fn run(seed: u64, folder: &std::path::Path) {
+    let store = Store::open(&folder.join(format!("{seed}")), &[]).unwrap();
+    let mut controller = controller(seed, store);
+    let mut now = Timestamp::from_seconds(1_000_000.0);
+    for step in 0.. {
+        assert!(step < MOST_STEPS, "{} jobs never end", controller.engine().state().unfinished());
+        now = now + STEP;
+        controller.backend_mut().calm = step > CALM_AFTER;
+        controller.backend_mut().pass(now);
+        controller.turn(now).unwrap();
+        let state = controller.engine().state();
+        for (number, job) in &controller.backend().jobs {
+            let Some(id) = state.find_job(JobId(number - 100)) else { continue };
+            let runs = matches!(job.is, Is::Runs { .. } | Is::Over);
+            // What is believed has happened.
+            match id.phase {
+                Phase::Running | Phase::Finished => assert!(runs, "job {number}: {job:?}"),
+                _ => assert!(!id.is_cancelled(), "job {number} was given up"),
+            }
+        }
+        let (given_up, failed) =
+            (controller.engine().stats().failures, controller.backend().failed);
+        assert!(given_up <= failed, "{given_up} starts given up, {failed} orders failed");
+        let over = controller.backend().jobs.values().all(|job| job.is == Is::Over);
+        if over && state.job_count() == JOBS as usize && state.unfinished() == 0 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn whatever_is_late_or_lost_each_job_runs_once_and_nothing_is_done_on_old_looks() {
+    let seeds = match std::env::var("WATTLINE_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..SEEDS).collect::<Vec<u64>>(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for seed in seeds {
+        let fine = std::panic::catch_unwind(|| run(seed, folder.path()));
+        assert!(fine.is_ok(), "WATTLINE_SEED={seed} fails");
+    }
+}
