@@ -16,12 +16,13 @@ use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// The period, if none is named.
 const USUAL: Seconds = Seconds::new(7.0 * 86_400.0);
-/// Whoever waits for another's report waits no longer than this.
+
+/// Whoever waits for others' reports waits no longer than this.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a period has come to: jobs, lateness, energy, power against the budget.
 #[utoipa::path(get, path = "/v1/reports", params(ReportQuery), responses(
-    (status = 200, body = Report), (status = "default", body = Problem)
+    (status = 200, body = Report), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,
@@ -31,12 +32,12 @@ pub(super) async fn show(
     let now = api.daemon.pace().now();
     let (since, until) = period(&query, now)?;
     let limit = page_size(query.limit)?;
-    let busy = || Refusal::unavailable("other reports are being made", "try again in a moment");
-    let slot = tokio::time::timeout(PATIENCE, api.reporting.acquire()).await;
-    let slot = slot.map_err(|_| busy())?.map_err(|_| busy())?;
+    let slot = api.reporting.wait(&who, PATIENCE).await?;
     let picture = api.daemon.picture();
     let hours = api.daemon.hours().between(since, until);
     let made = tokio::task::spawn_blocking(move || {
+        // Until it is done, whether somebody waits for it or not.
+        let _slot = slot;
         let mut sums = Sums::default();
         for view in picture.jobs_from(JobId(0)) {
             sums.take(view, &who, since, until);
@@ -53,9 +54,7 @@ pub(super) async fn show(
             by_workload: page(workloads, query.workloads_after.as_deref(), limit),
         }
     });
-    let made = made.await;
-    drop(slot);
-    Ok(Json(made.map_err(|_| Refusal::internal("the report broke"))?))
+    Ok(Json(made.await.map_err(|_| Refusal::internal("the report broke"))?))
 }
 
 fn period(query: &ReportQuery, now: Timestamp) -> Answer<(Timestamp, Timestamp)> {
