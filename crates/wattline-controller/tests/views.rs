@@ -279,7 +279,7 @@ fn extreme_numbers_in_any_field_end_in_a_plan_or_an_error() {
             Err(_) => panic!("seed {seed}, {policy}: {changed:?}"),
             Ok(Ok(_)) => accepted += 1,
             Ok(Err(said)) => {
-                assert!(said.len() < 400 && !said.is_empty(), "seed {seed}: {said}");
+                assert!(said.len() < 1_500 && !said.is_empty(), "seed {seed}: {said}");
                 refused += 1;
             }
         }
