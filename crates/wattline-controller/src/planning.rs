@@ -33,6 +33,14 @@ pub enum PlanningError {
     /// The engine does not take it.
     #[error(transparent)]
     Event(#[from] EventError),
+    /// An option that lets a policy search for longer than it may here.
+    #[error("option `{option}` of the policy is above {most}, the most that is searched here")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// The highest value.
+        most: u64,
+    },
     /// It takes too long.
     #[error(
         "the plan was not ready after {:.0} s; send fewer jobs, nodes or power limits (gpu_types[].limit_step_w), or ask for a quicker policy",
@@ -51,6 +59,30 @@ pub struct PlanningLimits {
     /// How far the engine is run forward to foresee ends and costs; not at all, if not set. At the
     /// latest it ends when half of the time is over.
     pub steps: Option<u32>,
+    /// Options of policies with their highest values. A search asks the predictor nothing, so no
+    /// deadline ends it: its work is counted.
+    pub options: &'static [(&'static str, u64)],
+}
+
+/// For views that somebody sends: some ten times what policies do unless told otherwise.
+pub const SHARED_OPTIONS: &[(&str, u64)] = &[
+    ("work", 1_000_000),
+    ("rounds", 10_000),
+    ("generations", 200),
+    ("population", 200),
+    ("backfill", 10_000),
+];
+
+fn check_options(policy: &str, limits: &PlanningLimits) -> Result<(), PlanningError> {
+    for (name, value) in policy.split('+').filter_map(|option| option.split_once('=')) {
+        for (option, most) in limits.options.iter().filter(|(option, _)| *option == name) {
+            // What is no number is refused by the policy itself.
+            if value.parse::<u64>().is_ok_and(|value| value > *most) {
+                return Err(PlanningError::Option { option, most: *most });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Plans once.
@@ -73,6 +105,7 @@ fn plan_in_time(
 ) -> Result<Planned, PlanningError> {
     let began = Instant::now();
     let policies = (wattline_policies::policy(policy)?, wattline_policies::policy(policy)?);
+    check_options(policy, limits)?;
     snapshot.check_lists(&limits.size)?;
     let machines = snapshot.machines()?;
     snapshot.check_configurations(&machines, &limits.size)?;

@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use wattline_api::Planned;
-use wattline_controller::planning::{PlanningError, PlanningLimits, plan};
+use wattline_controller::planning::{PlanningError, PlanningLimits, SHARED_OPTIONS, plan};
 use wattline_core::snapshot::{SizeLimits, Snapshot};
 
 const EXAMPLE: &str = include_str!("../../wattline/src/commands/plan/example.json");
@@ -18,7 +18,12 @@ fn example() -> Value {
 
 /// As `POST /v1/plan` does it, in less time.
 fn planned(view: &Value, policy: &str, time: Duration) -> Result<Planned, String> {
-    let limits = PlanningLimits { size: SizeLimits::SHARED, time, steps: Some(200) };
+    let limits = PlanningLimits {
+        size: SizeLimits::SHARED,
+        time,
+        steps: Some(200),
+        options: SHARED_OPTIONS,
+    };
     let snapshot: Snapshot = serde_json::from_value(view.clone()).map_err(|e| e.to_string())?;
     plan(&snapshot, policy, &limits).map_err(|error| error.to_string())
 }
@@ -108,6 +113,30 @@ fn what_a_view_asks_a_planner_to_enumerate_is_bounded() {
     }
 }
 
+/// `ones` with these took 45 s, whatever the deadline.
+#[test]
+fn options_that_let_a_policy_search_for_long_are_refused() {
+    for (policy, option) in [
+        ("wattline+work=18446744073709551615", "work"),
+        ("ones+generations=100000+population=10000", "generations"),
+        ("andreas+seed=3+rounds=1000000", "rounds"),
+        ("edf+backfill=1000000", "backfill"),
+    ] {
+        let said = planned(&example(), policy, SOON).unwrap_err();
+        assert!(said.contains(&format!("option `{option}`")), "{policy}: {said}");
+    }
+    assert!(planned(&example(), "wattline+work=200000", SOON).is_ok());
+}
+
+/// Found by `extreme_numbers_in_any_field_end_in_a_plan_or_an_error`: they were added up.
+#[test]
+fn more_restarts_than_can_be_counted_are_refused() {
+    let mut view = example();
+    view["jobs"][0]["restarts"] = json!(u32::MAX);
+    let said = planned(&view, "tiresias", SOON).unwrap_err();
+    assert!(said.contains("field `jobs[0].restarts`"), "{said}");
+}
+
 #[test]
 fn a_plan_that_takes_too_long_is_given_up() {
     let mut view = example();
@@ -121,7 +150,7 @@ fn a_plan_that_takes_too_long_is_given_up() {
     view["jobs"] = many.collect();
     let snapshot: Snapshot = serde_json::from_value(view).unwrap();
     let time = Duration::from_millis(1);
-    let limits = PlanningLimits { size: SizeLimits::SHARED, time, steps: None };
+    let limits = PlanningLimits { size: SizeLimits::SHARED, time, steps: None, options: &[] };
     let late = plan(&snapshot, "wattline", &limits);
     assert!(matches!(late, Err(PlanningError::TooLong(limit)) if limit == time), "{late:?}");
 }
@@ -129,7 +158,8 @@ fn a_plan_that_takes_too_long_is_given_up() {
 #[test]
 fn a_forecast_that_takes_too_long_costs_only_the_forecast() {
     // Half of the time is for the forecast: what is left is enough for the plan.
-    let limits = PlanningLimits { size: SizeLimits::SHARED, time: SOON, steps: Some(0) };
+    let limits =
+        PlanningLimits { size: SizeLimits::SHARED, time: SOON, steps: Some(0), options: &[] };
     let snapshot: Snapshot = serde_json::from_value(example()).unwrap();
     let planned = plan(&snapshot, "edf", &limits).unwrap();
     assert_eq!((planned.accepted, planned.forecast_complete), (true, Some(false)));

@@ -29,7 +29,7 @@ fn submit(
     running.try_ask(who, "POST", "/v1/jobs", Some(&body.to_string()), &headers).unwrap()
 }
 
-/// A view that takes a while: 1,500 jobs that can be run in many ways.
+/// A view whose forecast takes all the time that it may: 1,500 jobs one after the other.
 fn large_view() -> String {
     let text = include_str!("../src/commands/plan/example.json");
     let mut view: Value = serde_json::from_str(text).unwrap();
@@ -59,7 +59,7 @@ fn hanging_up_does_not_free_the_slot_of_a_view_that_is_planned() {
     let view = large_view();
     let before = memory_mb(running.id());
     let text = format!(
-        "POST /v1/plan?policy=ones%2Bgenerations=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice-token\r\n\
+        "POST /v1/plan?forecast=true HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice-token\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{view}",
         view.len()
     );
@@ -212,11 +212,12 @@ fn users_and_accounts_have_limits_that_are_shown() {
         [accounts.vision]\nusers = [\"bob\"]\njobs_waiting = 3\n";
     std::fs::write(folder.path().join("limits.toml"), limits).unwrap();
     let running = Running::start(folder.path(), &["--speed", "1", "--limits", "limits.toml"]);
-    // The whole cluster, so that all others wait.
-    let all = submit(&running, CAROL, &job("all"), None).json()["job"].clone();
-    until("it runs", || {
-        let job = running.ask(CAROL, "GET", &format!("/v1/jobs/{all}"), None).json();
-        (job["state"] == "running").then_some(())
+    // Without power all jobs wait.
+    let none = r#"{"calendar":{"value":100}}"#;
+    assert_eq!(running.ask(CAROL, "PUT", "/v1/budget", Some(none)).status, 200);
+    until("the budget is in force", || {
+        let budget = running.ask(CAROL, "GET", "/v1/budget", None).json();
+        (budget["now_w"] == 100.0).then_some(())
     });
     let first = submit(&running, ALICE, &job("0"), Some("0"));
     for number in 1..4 {

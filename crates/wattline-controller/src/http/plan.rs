@@ -6,7 +6,7 @@ use super::body::{self, Asked};
 use super::refusal::{Answer, Refusal};
 use super::rows::{placement, why};
 use crate::planning::{
-    self, PlanningError, PlanningLimits, action, node_action, reason_value, word,
+    self, PlanningError, PlanningLimits, SHARED_OPTIONS, action, node_action, reason_value, word,
 };
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
@@ -85,7 +85,12 @@ pub(super) async fn plan(
     let nesting = api.limits.nesting;
     let policy = query.policy.unwrap_or_else(|| "wattline".to_owned());
     let steps = query.forecast.then_some(STEPS);
-    let limits = PlanningLimits { size: SizeLimits::SHARED, time: api.limits.plan, steps };
+    let limits = PlanningLimits {
+        size: SizeLimits::SHARED,
+        time: api.limits.plan,
+        steps,
+        options: SHARED_OPTIONS,
+    };
     let planned = tokio::task::spawn_blocking(move || {
         // Until it is done, whether somebody waits for it or not.
         let _slot = slot;

@@ -450,7 +450,7 @@ impl Snapshot {
                 rate: WorkRate(rate.or(predicted).unwrap_or(0.0)),
             },
             first_start: first_start.or(held.as_ref().map(|_| now)),
-            restarts: entry.restarts,
+            restarts: number(|| field("restarts"), entry.restarts.into(), 0.0, 1e6)? as u32,
             attained: number(|| field("attained_gpu_s"), entry.attained_gpu_s, 0.0, MOST)?,
             held_back_until: when("held_back_until_s", entry.held_back_until_s)?,
             reason: entry.reason.unwrap_or(default_reason),

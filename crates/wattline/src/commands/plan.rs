@@ -50,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let file = path.display().to_string();
     let snapshot = read(path, &file)?;
     let steps = (!args.no_forecast).then_some(Horizon::default().steps);
-    let limits = PlanningLimits { size: SizeLimits::OWN, time: args.time_limit, steps };
+    let limits =
+        PlanningLimits { size: SizeLimits::OWN, time: args.time_limit, steps, options: &[] };
     let planned = plan(&snapshot, &args.policy, &limits).map_err(|error| match error {
         PlanningError::Event(error) => Failure::Failed(error.into()),
         error @ PlanningError::TooLong(_) => {
