@@ -9,6 +9,7 @@ mod budget;
 mod event;
 mod explain;
 mod job;
+mod limits;
 mod node;
 mod page;
 mod plan;
@@ -21,6 +22,7 @@ pub use budget::{Budget, BudgetRequest};
 pub use event::Event;
 pub use explain::{Choice, Explanation, WhatIf};
 pub use job::{Accepted, JobRow, Placement, SubmitRequest, UpdateRequest};
+pub use limits::{AccountLimits, LimitRow, Limits};
 pub use node::{NodeList, NodeRow};
 pub use page::{JobPage, JobQuery, MOST_IN_A_PAGE, Reach};
 pub use plan::{

@@ -123,6 +123,14 @@ impl Desk {
         Ok(Once::New(job))
     }
 
+    /// What was asked for under this key before, if anything was.
+    #[must_use]
+    pub fn asked_before(&self, key: &str, fingerprint: u64) -> Option<Once> {
+        let ledger = self.ledger();
+        let (job, known) = ledger.counts.requests.get(key)?;
+        Some(if *known == fingerprint { Once::Again(*job) } else { Once::Other(*job) })
+    }
+
     /// Takes a job whose workload is known by its id.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod advice;
 mod backend;
 mod controller;
 pub mod daemon;
+mod deadline;
 mod desk;
 mod directory;
 mod emulated;

@@ -1,5 +1,7 @@
 //! One plan for a view, without a cluster: `wattline plan` and `POST /v1/plan`.
 
+use crate::deadline::{Deadline, UntilDeadline, in_time};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use wattline_api::{Foreseen, On, Planned, PlannedJob, PlannedNode, Runs};
 use wattline_core::Timestamp;
@@ -11,7 +13,7 @@ use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::NodePower;
 use wattline_core::scheduler::Scheduler;
-use wattline_core::snapshot::{Snapshot, SnapshotError};
+use wattline_core::snapshot::{SizeLimits, Snapshot, SnapshotError};
 use wattline_core::state::{JobState, State, Target};
 use wattline_policies::RegistryError;
 use wattline_predict::snapshot::{BadMeasurement, predictor};
@@ -31,20 +33,85 @@ pub enum PlanningError {
     /// The engine does not take it.
     #[error(transparent)]
     Event(#[from] EventError),
+    /// An option that lets a policy search for longer than it may here.
+    #[error("option `{option}` of the policy is above {most}, the most that is searched here")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// The highest value.
+        most: u64,
+    },
+    /// It takes too long.
+    #[error(
+        "the plan was not ready after {:.0} s; send fewer jobs, nodes or power limits (gpu_types[].limit_step_w), or ask for a quicker policy",
+        .0.as_secs_f64()
+    )]
+    TooLong(Duration),
 }
 
-/// Plans once. With `steps` the engine is run forward that far to foresee ends and costs.
+/// What planning a view may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanningLimits {
+    /// How large the view may be.
+    pub size: SizeLimits,
+    /// How long the plan may take.
+    pub time: Duration,
+    /// How far the engine is run forward to foresee ends and costs; not at all, if not set. At the
+    /// latest it ends when half of the time is over.
+    pub steps: Option<u32>,
+    /// Options of policies with their highest values. A search asks the predictor nothing, so no
+    /// deadline ends it: its work is counted.
+    pub options: &'static [(&'static str, u64)],
+}
+
+/// For views that somebody sends: some ten times what policies do unless told otherwise.
+pub const SHARED_OPTIONS: &[(&str, u64)] = &[
+    ("work", 1_000_000),
+    ("rounds", 10_000),
+    ("generations", 200),
+    ("population", 200),
+    ("backfill", 10_000),
+];
+
+fn check_options(policy: &str, limits: &PlanningLimits) -> Result<(), PlanningError> {
+    for (name, value) in policy.split('+').filter_map(|option| option.split_once('=')) {
+        for (option, most) in limits.options.iter().filter(|(option, _)| *option == name) {
+            // What is no number is refused by the policy itself.
+            if value.parse::<u64>().is_ok_and(|value| value > *most) {
+                return Err(PlanningError::Option { option, most: *most });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Plans once.
 ///
 /// # Errors
-/// When the policy does not exist or the view makes no sense.
+/// When the policy does not exist, the view makes no sense or is too large, or the time is over.
 pub fn plan(
     snapshot: &Snapshot,
     policy: &str,
-    steps: Option<u32>,
+    limits: &PlanningLimits,
 ) -> Result<Planned, PlanningError> {
+    let planned = in_time(|| plan_in_time(snapshot, policy, limits));
+    planned.unwrap_or(Err(PlanningError::TooLong(limits.time)))
+}
+
+fn plan_in_time(
+    snapshot: &Snapshot,
+    policy: &str,
+    limits: &PlanningLimits,
+) -> Result<Planned, PlanningError> {
+    let began = Instant::now();
     let policies = (wattline_policies::policy(policy)?, wattline_policies::policy(policy)?);
+    check_options(policy, limits)?;
+    snapshot.check_lists(&limits.size)?;
     let machines = snapshot.machines()?;
+    snapshot.check_configurations(&machines, &limits.size)?;
     let predictor = predictor(snapshot, &machines)?;
+    let deadline = Deadline::at(began + limits.time);
+    let predictor = Box::new(UntilDeadline::new(predictor, &deadline));
     let restored = snapshot.restore(&machines, &*predictor)?;
     let now = restored.now;
     let before = restored.state.clone();
@@ -71,8 +138,14 @@ pub fn plan(
             other => alerts.push(format!("{other:?}")),
         }
     }
-    let foreseen = steps
-        .map(|steps| forecast(&engine, policies.1, now, &Horizon { steps, ..Horizon::default() }));
+    let go_on = || began.elapsed() < limits.time / 2;
+    let foreseen = limits.steps.and_then(|steps| {
+        let horizon = Horizon { steps, go_on: &go_on, ..Horizon::default() };
+        // A plan without a forecast is better than none.
+        in_time(|| forecast(&engine, policies.1, now, &horizon)).ok()
+    });
+    let foresee = limits.steps.is_some();
+    deadline.lift();
     let state = engine.state();
     let jobs = (0..snapshot.jobs.len() as u32).map(JobId);
     Ok(Planned {
@@ -88,7 +161,7 @@ pub fn plan(
         budget_w: engine.budget_at(now).map(wattline_core::units::Watts::get),
         jobs: jobs.map(|id| job_row(&engine, &before, id, now, foreseen.as_ref())).collect(),
         nodes: state.cluster().node_ids().map(|id| node_row(state, &before, id)).collect(),
-        forecast_complete: foreseen.as_ref().map(|f| f.complete),
+        forecast_complete: foresee.then(|| foreseen.as_ref().is_some_and(|f| f.complete)),
     })
 }
 

@@ -330,8 +330,12 @@ fn time_of_day(text: &str) -> Result<i64, CalendarError> {
     let (hours, minutes) = text.trim().split_once(':').ok_or_else(wrong)?;
     let hours: i64 = hours.parse().map_err(|_| wrong())?;
     let minutes: i64 = minutes.parse().map_err(|_| wrong())?;
+    // Before they are multiplied: a product of large numbers overflows.
+    if !(0..=24).contains(&hours) || !(0..60).contains(&minutes) {
+        return Err(wrong());
+    }
     let seconds = hours * 3600 + minutes * 60;
-    if !(0..60).contains(&minutes) || !(0..=DAY).contains(&seconds) {
+    if seconds > DAY {
         return Err(wrong());
     }
     Ok(seconds)
@@ -341,6 +345,14 @@ fn time_of_day(text: &str) -> Result<i64, CalendarError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn hours_beyond_all_days_are_refused_and_do_not_overflow() {
+        for text in ["9223372036854775807:00", "25:00", "24:01", "00:60", "-1:00", "3:-5"] {
+            assert!(time_of_day(text).is_err(), "{text}");
+        }
+        assert_eq!(time_of_day("24:00"), Ok(DAY));
+    }
 
     fn rule(days: &str, from: &str, to: &str, value: u32) -> Rule<u32> {
         Rule { days: days.into(), from: from.into(), to: to.into(), value }

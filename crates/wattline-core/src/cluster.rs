@@ -1,7 +1,7 @@
 //! The machines: GPU types, nodes, and the shapes a job can take on them.
 
 use crate::ids::{GpuTypeId, NodeId};
-use crate::job::{Elasticity, Job};
+use crate::job::{Bounds, Elasticity, Job};
 use crate::placement::Configuration;
 use crate::units::{Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,16 @@ use thiserror::Error;
 
 /// GPUs of one node are kept in a 64-bit mask.
 pub const MOST_GPUS_PER_NODE: u8 = 64;
+
+/// Power limits of one GPU type. Policies try each of them for every configuration, so this bounds
+/// their memory and time. Cards span some 600 W and act on whole watts: 1,000 leaves nothing out.
+pub const MOST_POWER_LIMITS: u32 = 1_000;
+
+/// The highest power of one GPU: the largest cards draw some 1.5 kW.
+pub const MOST_GPU_POWER: Watts = Watts::new(1e5);
+
+/// The highest power of one node: the largest racks draw some 150 kW.
+pub const MOST_NODE_POWER: Watts = Watts::new(1e7);
 
 /// A kind of GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,12 +60,22 @@ pub struct Links {
 impl GpuType {
     /// The limits we use, from the default down to the lowest.
     pub fn limits_down(&self) -> impl Iterator<Item = Watts> + '_ {
-        let span = (self.default_limit - self.min_limit).get();
-        let steps =
-            if self.limit_step.get() > 0.0 { (span / self.limit_step.get()) as u32 } else { 0 };
+        let steps = self.limit_steps();
         let last = self.default_limit - self.limit_step * f64::from(steps);
         let floor = (last > self.min_limit).then_some(self.min_limit);
         (0..=steps).map(|k| self.default_limit - self.limit_step * f64::from(k)).chain(floor)
+    }
+
+    /// Whole steps from the default limit down; saturates.
+    fn limit_steps(&self) -> u32 {
+        let span = (self.default_limit - self.min_limit).get();
+        if self.limit_step.get() > 0.0 { (span / self.limit_step.get()) as u32 } else { 0 }
+    }
+
+    /// How many limits there are, or one more, without listing them.
+    #[must_use]
+    pub fn limit_count(&self) -> u32 {
+        self.limit_steps().saturating_add(2)
     }
 }
 
@@ -168,12 +188,30 @@ pub enum ClusterError {
         gpus: u32,
     },
     /// A power that is not one.
-    #[error("'{name}': {what} must be finite and not negative")]
+    #[error("'{name}': {what} must be a number from 0 W to {most:.0}")]
     Power {
         /// Node or GPU type.
         name: Box<str>,
         /// Which figure.
         what: &'static str,
+        /// The highest possible.
+        most: Watts,
+    },
+    /// Steps so small that nobody could try all limits.
+    #[error(
+        "GPU type '{name}': a limit step of {step} from {default} down to {min} gives {limits} power limits, {MOST_POWER_LIMITS} are possible; set a larger step"
+    )]
+    PowerLimits {
+        /// Which type.
+        name: Box<str>,
+        /// The step.
+        step: Watts,
+        /// The lowest limit.
+        min: Watts,
+        /// The highest.
+        default: Watts,
+        /// How many there would be.
+        limits: u32,
     },
     /// Limits out of order.
     #[error(
@@ -208,6 +246,25 @@ impl Cluster {
             if !rising || !max.is_finite() {
                 return Err(ClusterError::Limits { name: t.name.clone(), idle, min, default, max });
             }
+            let sound = |w: Watts| Watts::ZERO <= w && w <= MOST_GPU_POWER;
+            let figures =
+                [("highest limit", max), ("busy power", t.busy), ("limit step", t.limit_step)];
+            if let Some((what, _)) = figures.into_iter().find(|(_, watts)| !sound(*watts)) {
+                return Err(ClusterError::Power {
+                    name: t.name.clone(),
+                    what,
+                    most: MOST_GPU_POWER,
+                });
+            }
+            if t.limit_count() > MOST_POWER_LIMITS {
+                return Err(ClusterError::PowerLimits {
+                    name: t.name.clone(),
+                    step: t.limit_step,
+                    min,
+                    default,
+                    limits: t.limit_count(),
+                });
+            }
         }
         let mut largest = vec![0; gpu_types.len()];
         let mut totals = vec![0; gpu_types.len()];
@@ -220,7 +277,7 @@ impl Cluster {
             if node.gpus == 0 || node.gpus > MOST_GPUS_PER_NODE {
                 return Err(ClusterError::GpuCount { node: name(), gpus: node.gpus.into() });
             }
-            let sound = |w: Watts| w.is_finite() && w >= Watts::ZERO;
+            let sound = |w: Watts| Watts::ZERO <= w && w <= MOST_NODE_POWER;
             let drawn = match &node.draw {
                 NodeDraw::Additive { base } => sound(*base),
                 NodeDraw::ByBusyGpus(table) => {
@@ -240,7 +297,7 @@ impl Cluster {
                 ("boot power", sound(node.boot)),
             ] {
                 if !good {
-                    return Err(ClusterError::Power { name: name(), what });
+                    return Err(ClusterError::Power { name: name(), what, most: MOST_NODE_POWER });
                 }
             }
             largest[t] = largest[t].max(node.gpus);
@@ -392,6 +449,21 @@ impl Cluster {
         shapes.sort_unstable();
         shapes.dedup();
         shapes.into()
+    }
+
+    /// At most so many shapes are on the menu of a job that lists none, without making it.
+    #[must_use]
+    pub fn menu_bound(&self, elasticity: Elasticity, gpus: Bounds) -> u64 {
+        if elasticity == Elasticity::Rigid {
+            return self.gpu_types.len() as u64;
+        }
+        let of_type = |gpu_type: GpuTypeId| {
+            let size = self.largest_node(gpu_type);
+            let most = gpus.max.min(self.gpus_of(gpu_type));
+            let inside = (most.min(size) + 1).saturating_sub(gpus.min);
+            u64::from(inside) + u64::from(most.checked_div(size).unwrap_or(0)) + 1
+        };
+        self.gpu_type_ids().map(of_type).sum()
     }
 
     fn counts(&self, job: &Job, gpu_type: GpuTypeId) -> Vec<u32> {

@@ -93,7 +93,7 @@ fn nodes_that_cannot_be_chosen_so_are_refused_with_the_field() {
         ),
         (
             json!({"count": 0, "allowed": ["node0"]}),
-            "field `jobs[1].nodes.count` is 0, expected a number above 0",
+            "field `jobs[1].nodes.count` is 0.0, expected a number from 1.0 to 1e18",
         ),
         (
             json!({"count": 1, "allowed": ["node0", "node0"]}),

@@ -1,6 +1,7 @@
 //! Traces out: the two CSV formats that others read too.
 
 use crate::instance::{Instance, ideal_times};
+use crate::report::plain_cell;
 use crate::trace::TraceJob;
 use std::fmt;
 use std::io::{self, Write};
@@ -86,7 +87,7 @@ pub fn write(jobs: &[TraceJob], target: Target, out: &mut dyn Write) -> io::Resu
                     job.duration.get().to_string(),
                     job.gpus.to_string(),
                     (job.duration.get() * f64::from(job.gpus)).to_string(),
-                    job.user.as_deref().unwrap_or("none").to_owned(),
+                    plain_cell(job.user.as_deref().unwrap_or("none")),
                 ])?;
             }
         }
@@ -103,10 +104,10 @@ pub fn write(jobs: &[TraceJob], target: Target, out: &mut dyn Write) -> io::Resu
             ])?;
             for job in order {
                 csv.write_record([
-                    job.name.to_string(),
+                    plain_cell(&job.name),
                     job.submit.seconds().to_string(),
                     String::new(),
-                    job.model.as_deref().unwrap_or_default().to_owned(),
+                    plain_cell(job.model.as_deref().unwrap_or_default()),
                     job.deadline.map_or_else(String::new, |due| due.seconds().to_string()),
                     job.batch.map_or_else(String::new, |batch| batch.to_string()),
                     job.gpus.to_string(),

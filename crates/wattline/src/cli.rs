@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Queue(commands::queue::Args),
     /// List a controller's nodes
     Nodes(commands::nodes::Args),
+    /// Show your limits at a controller and how much of them you use
+    Limits(commands::limits::Args),
     /// Show, take back, hold, release or change a job
     #[command(subcommand)]
     Job(commands::job::Command),

@@ -20,6 +20,14 @@ impl Failure {
         Self::Input(error.into())
     }
 
+    /// What happened.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Input(error) | Self::Failed(error) => format!("{error:#}"),
+            Self::NobodyReads => "nobody reads what is printed".to_owned(),
+        }
+    }
+
     /// Says what happened and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (error, code) = match self {

@@ -8,7 +8,7 @@ use super::pace::Pace;
 use super::picture::{Frame, Painter, Picture, plain};
 use super::planner::PlannerThread;
 use super::prophet::prophesy;
-use super::question::{Question, answer};
+use super::question::{Questions, answer};
 use super::shared::{Asked, Daemon};
 use super::tally::Turns;
 use crate::backend::Backend;
@@ -19,7 +19,6 @@ use crate::saving::Saving;
 use crate::store::{Keep, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -422,7 +421,7 @@ impl<B> Drop for Drive<B> {
 /// What goes on beside the loop, each in a thread of its own until the loop is over.
 enum Beside {
     LooksAhead,
-    Answers(Receiver<Question>),
+    Answers(Questions),
 }
 
 impl Beside {

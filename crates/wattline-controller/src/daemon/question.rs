@@ -3,9 +3,9 @@
 use super::drive::Fresh;
 use super::fork::{Borrower, Fork, step_back};
 use crate::directory::Directory;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use wattline_core::Timestamp;
 use wattline_core::engine::Engine;
@@ -26,6 +26,66 @@ pub struct Inside<'a> {
 /// Is asked beside the loop, one after the other.
 pub type Question = Box<dyn FnOnce(&Inside<'_>) + Send>;
 
+/// Questions of users that may wait. Each may take seconds.
+const USERS_QUESTIONS: usize = 12;
+/// Questions of administrators that may wait beside them.
+const ADMINS_QUESTIONS: usize = 8;
+
+/// Questions that wait: those of administrators first, then one of each user in turn, so that
+/// nobody waits for another's flood. Copies are the same queue.
+#[derive(Clone, Default)]
+pub(super) struct Questions(Arc<(Mutex<Waiting>, Condvar)>);
+
+#[derive(Default)]
+struct Waiting {
+    admins: VecDeque<Question>,
+    /// By user, whose turn comes next first; each with at least one question.
+    users: VecDeque<(Arc<str>, VecDeque<Question>)>,
+}
+
+impl Questions {
+    /// Adds one; `user`: nobody means an administrator. False: too many wait.
+    pub(super) fn add(&self, user: Option<&Arc<str>>, question: Question) -> bool {
+        let mut waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Waiting { admins, users } = &mut *waiting;
+        let Some(user) = user else {
+            let room = admins.len() < ADMINS_QUESTIONS;
+            if room {
+                admins.push_back(question);
+                self.0.1.notify_one();
+            }
+            return room;
+        };
+        let count: usize = users.iter().map(|(_, own)| own.len()).sum();
+        if count >= USERS_QUESTIONS {
+            return false;
+        }
+        match users.iter_mut().find(|(name, _)| name == user) {
+            Some((_, own)) => own.push_back(question),
+            None => users.push_back((Arc::clone(user), VecDeque::from([question]))),
+        }
+        self.0.1.notify_one();
+        true
+    }
+
+    /// The next one, if one comes within that time.
+    fn next(&self, patience: Duration) -> Option<Question> {
+        let waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_empty = |w: &mut Waiting| w.admins.is_empty() && w.users.is_empty();
+        let waited = self.0.1.wait_timeout_while(waiting, patience, is_empty);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if let Some(question) = waiting.admins.pop_front() {
+            return Some(question);
+        }
+        let (user, mut own) = waiting.users.pop_front()?;
+        let question = own.pop_front();
+        if !own.is_empty() {
+            waiting.users.push_back((user, own));
+        }
+        question
+    }
+}
+
 /// A copy that is older is not asked.
 const FRESH: Duration = Duration::from_secs(1);
 /// A copy that nobody has asked for so long is thrown away.
@@ -34,17 +94,13 @@ const FORGET: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Answers until the loop is over.
-pub(super) fn answer(questions: &Receiver<Question>, borrower: &Borrower, policy: &Arc<Fresh>) {
+pub(super) fn answer(questions: &Questions, borrower: &Borrower, policy: &Arc<Fresh>) {
     step_back();
     let mut fork: Option<Fork> = None;
     while !borrower.is_over() {
-        let question = match questions.recv_timeout(FRESH) {
-            Ok(question) => question,
-            Err(RecvTimeoutError::Timeout) => {
-                fork = fork.filter(|fork| fork.made.elapsed() < FORGET);
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
+        let Some(question) = questions.next(FRESH) else {
+            fork = fork.filter(|fork| fork.made.elapsed() < FORGET);
+            continue;
         };
         let heard = borrower.daemon.picture().heard;
         let is_fresh = |fork: &Fork| fork.made.elapsed() < FRESH && fork.picture.heard >= heard;
@@ -61,5 +117,48 @@ pub(super) fn answer(questions: &Receiver<Question>, borrower: &Borrower, policy
         };
         // Whoever asked hears that it broke; the next one is answered.
         let _ = catch_unwind(AssertUnwindSafe(|| question(&inside)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a question is called is all that counts here: which one is run is seen by its length.
+    fn order(questions: &Questions, told: &Arc<Mutex<Vec<&'static str>>>) -> usize {
+        let mut count = 0;
+        while let Some(question) = questions.next(Duration::ZERO) {
+            drop(question);
+            count += 1;
+        }
+        assert_eq!(told.lock().unwrap_or_else(PoisonError::into_inner).len(), count);
+        count
+    }
+
+    /// Notes its name when it is taken.
+    struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Drop for Named {
+        fn drop(&mut self) {
+            self.1.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_user_delays_neither_administrators_nor_others() {
+        let (questions, told) = (Questions::default(), Arc::default());
+        let ask = |user: Option<&str>, name| {
+            let named = Named(name, Arc::clone(&told));
+            let question = Box::new(move |_: &Inside<'_>| drop(named));
+            let user = user.map(Arc::from);
+            questions.add(user.as_ref(), question)
+        };
+        assert!((0..USERS_QUESTIONS - 1).all(|_| ask(Some("alice"), "flood")));
+        assert!(ask(Some("bob"), "bob"));
+        assert!(!ask(Some("alice"), "refused") && ask(None, "admin"));
+        told.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        assert_eq!(order(&questions, &told), USERS_QUESTIONS + 1);
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(told[..4], ["admin", "flood", "bob", "flood"]);
     }
 }

@@ -7,7 +7,7 @@ use super::hours::Hours;
 use super::outlook::Outlook;
 use super::pace::Pace;
 use super::picture::{JobView, Picture};
-use super::question::Question;
+use super::question::{Question, Questions};
 use crate::desk::Desk;
 use crate::job_history::JobHistory;
 use std::collections::BTreeMap;
@@ -18,8 +18,6 @@ use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::units::EurosPerSecond;
 
-/// Questions that may wait.
-const QUESTIONS: usize = 16;
 /// Copies that may be asked for at a time: a few threads do.
 const FORKS: usize = 4;
 
@@ -34,7 +32,7 @@ struct Parts {
     stop: AtomicBool,
     picture: RwLock<Arc<Picture>>,
     chronicle: Chronicle,
-    questions: SyncSender<Question>,
+    questions: Questions,
     forks: SyncSender<Sender<Fork>>,
     outlook: RwLock<Arc<Outlook>>,
     hours: Mutex<Hours>,
@@ -54,7 +52,7 @@ pub struct Overlay {
 
 /// What others want of those who drive it.
 pub(super) struct Asked {
-    pub(super) questions: Receiver<Question>,
+    pub(super) questions: Questions,
     pub(super) forks: Receiver<Sender<Fork>>,
 }
 
@@ -84,7 +82,7 @@ impl Daemon {
         hours: Hours,
     ) -> (Self, Asked) {
         let history = JobHistory::at(&desk.journal(|store| store.path().to_owned()));
-        let (questions, asked) = sync_channel(QUESTIONS);
+        let questions = Questions::default();
         let (forks, wanted) = sync_channel(FORKS);
         let parts = Parts {
             desk,
@@ -93,7 +91,7 @@ impl Daemon {
             stop: AtomicBool::new(false),
             picture: RwLock::new(Arc::new(picture)),
             chronicle: Chronicle::new(life),
-            questions,
+            questions: questions.clone(),
             forks,
             outlook: RwLock::default(),
             hours: Mutex::new(hours),
@@ -101,7 +99,7 @@ impl Daemon {
             overlay: Mutex::default(),
             policy: policy.into(),
         };
-        (Self(Arc::new(parts)), Asked { questions: asked, forks: wanted })
+        (Self(Arc::new(parts)), Asked { questions, forks: wanted })
     }
 
     /// Where requests are taken. Wake the loop after one.
@@ -146,10 +144,11 @@ impl Daemon {
         self.0.stop.load(Ordering::Relaxed)
     }
 
-    /// Asks something that needs the engine. False: too many ask already, or nobody answers.
+    /// Asks something that needs the engine, for this user, or for an administrator if there is
+    /// none. False: too many ask already.
     #[must_use]
-    pub fn ask(&self, question: Question) -> bool {
-        self.0.questions.try_send(question).is_ok()
+    pub fn ask(&self, user: Option<&Arc<str>>, question: Question) -> bool {
+        self.0.questions.add(user, question)
     }
 
     /// Asks the loop for a copy of the engine. False: too many ask already, or there is no loop.

@@ -1,5 +1,6 @@
 //! Who asks, and what he may do.
 
+use super::quotas::{Quota, QuotaFile};
 use super::tokens::Tokens;
 use nix::unistd::{Group, Uid, User};
 use std::collections::BTreeMap;
@@ -50,9 +51,11 @@ pub struct Access {
     pub admins: Vec<String>,
     /// Members of this group too.
     pub admin_group: Option<String>,
-    /// The highest weight of a user's job; any, if not set.
+    /// What users may ask for at most.
+    pub quotas: QuotaFile,
+    /// The highest weight of a user's job, before what `quotas` says of all.
     pub max_weight: Option<EurosPerSecond>,
-    /// Other limits for these users.
+    /// The same for these users, before what `quotas` says of them.
     pub max_weights: BTreeMap<String, EurosPerSecond>,
     /// Tokens for TCP.
     pub tokens: Tokens,
@@ -65,6 +68,7 @@ impl Default for Access {
         Self {
             admins: Vec::new(),
             admin_group: None,
+            quotas: QuotaFile::default(),
             max_weight: None,
             max_weights: BTreeMap::new(),
             tokens: Tokens::default(),
@@ -96,6 +100,7 @@ pub(super) struct Identity {
     pub(super) id: UserId,
     pub(super) role: Role,
     pub(super) max_weight: Option<EurosPerSecond>,
+    pub(super) quota: Quota,
 }
 
 impl Identity {
@@ -124,19 +129,21 @@ impl Access {
             let member = group.mem.contains(&name);
             Some(member || account.as_ref().is_some_and(|user| user.gid == group.gid))
         };
-        let admin = uid == 0
-            || uid == self.own_uid
-            || self.admins.contains(&name)
-            || in_group().unwrap_or(false);
+        let admin =
+            self.is_privileged(uid) || self.admins.contains(&name) || in_group().unwrap_or(false);
         let role = if admin { Role::Admin } else { Role::User };
         self.identity(&name, UserId(uid), role)
     }
 
-    /// Whose token this is.
+    /// Whether this is root or whoever runs the controller. Asks nobody.
+    pub(super) fn is_privileged(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.own_uid
+    }
+
+    /// Whose token this is. He may do what the token says and no more, whoever he is elsewhere.
     pub(super) fn by_token(&self, token: &str) -> Option<Identity> {
         let entry = self.tokens.find(token)?;
-        let admin = self.admins.contains(&entry.user);
-        let role = if admin { Role::Admin } else { entry.role };
+        let role = entry.role;
         // What the engine counts by; who may do what goes by the name.
         let account = User::from_name(&entry.user).ok().flatten();
         let id = account.map_or_else(|| 0x8000_0000 | fnv(&entry.user), |user| user.uid.as_raw());
@@ -144,8 +151,11 @@ impl Access {
     }
 
     fn identity(&self, name: &str, id: UserId, role: Role) -> Identity {
-        let limit = self.max_weights.get(name).copied().or(self.max_weight);
-        Identity { user: name.into(), id, role, max_weight: limit.filter(|_| role != Role::Admin) }
+        let quota = self.quotas.of(name);
+        let named = self.quotas.users.get(name).and_then(|own| own.weight);
+        let weight = self.max_weights.get(name).copied().or(named).or(self.max_weight);
+        let max_weight = (role != Role::Admin).then(|| weight.unwrap_or(quota.weight));
+        Identity { user: name.into(), id, role, max_weight, quota }
     }
 }
 

@@ -1,11 +1,12 @@
 //! From a request to a job, with everything checked.
 
-use super::Api;
 use super::access::{Identity, Role};
 use super::refusal::{Answer, Refusal};
 use super::rows::{HOUR, per_hour};
+use super::{Api, MOST_WEIGHT};
 use crate::daemon::JobView;
 use crate::directory::{Origin, Submission};
+use crate::log::hidden;
 use std::sync::Arc;
 use wattline_api::{SubmitRequest, UpdateRequest};
 use wattline_core::Timestamp;
@@ -110,11 +111,7 @@ pub(super) fn view(id: JobId, submission: &Submission, user: &Arc<str>) -> JobVi
 
 /// Names are shown to people: nothing in them may move a cursor or turn text around.
 fn name(text: &str, field: &str, most: usize) -> Answer<()> {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    if let Some(bad) = text.chars().find(|c| hidden(*c)) {
+    if let Some(bad) = hidden(text) {
         let detail = format!("holds the character {}, which cannot be shown", bad.escape_unicode());
         return Err(Refusal::field(field, detail));
     }
@@ -213,7 +210,7 @@ fn weight(who: &Identity, asked: Option<f64>) -> Answer<EurosPerSecond> {
         // Who says nothing gets the usual, if he may have that much.
         who.max_weight.map_or(1.0, |limit| per_hour(limit).min(1.0))
     });
-    if !(asked.is_finite() && (0.0..=1e9).contains(&asked)) {
+    if !(0.0..=MOST_WEIGHT).contains(&asked) {
         let detail = format!("{asked} is not between 0 and a milliard");
         return Err(Refusal::field("weight_eur_per_h", detail));
     }

@@ -13,7 +13,7 @@ use wattline_api::{Advice, Problem};
 /// What the policy would do now about the whole cluster, and what would come of it. Nothing is
 /// done. Not for users: it names others' jobs.
 #[utoipa::path(get, path = "/v1/advice", responses(
-    (status = 200, body = Advice), (status = "default", body = Problem)
+    (status = 200, body = Advice), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,
@@ -24,7 +24,7 @@ pub(super) async fn show(
         return Err(Refusal::forbidden(detail, "ask an administrator"));
     }
     let name = api.daemon.policy().to_owned();
-    let advice = ask(&api, move |inside| {
+    let advice = ask(&api, &who, move |inside| {
         let began = Instant::now();
         let in_time = || began.elapsed() < LONGEST_FORECAST;
         let policy = (name.as_str(), (inside.policy)());

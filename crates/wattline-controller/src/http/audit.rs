@@ -8,7 +8,7 @@
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -133,8 +133,13 @@ struct Log {
 
 impl Log {
     fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
-        let file = open(path)?;
-        let size = file.metadata()?.len();
+        let mut file = open(path)?;
+        let mut size = file.metadata()?.len();
+        if !ends_with_a_line(path, size)? {
+            // The power failed within a line: what comes next is a line of its own.
+            file.write_all(b"\n")?;
+            size += 1;
+        }
         Ok(Self { path: path.to_owned(), rotation, file, size })
     }
 
@@ -144,12 +149,15 @@ impl Log {
             let mut all = vec![first];
             all.extend(std::iter::from_fn(|| lines.try_recv().ok()).take(MOST_WAITING));
             let text: String = all.iter().map(|waiting| waiting.text.as_str()).collect();
+            let before = self.size;
             if let Err(error) = self.write(&text) {
                 tracing::error!(
                     "{}: the audit log cannot be written: {error}",
                     self.path.display()
                 );
-                tracing::error!("not in the audit log: {}", text.trim_end());
+                let written = self.size.saturating_sub(before) as usize;
+                let missing = text.get(written..).unwrap_or(&text);
+                tracing::error!("not in the audit log: {}", missing.trim_end());
             }
             let (kept, written): (Vec<Waiting>, Vec<Waiting>) =
                 all.into_iter().partition(|waiting| waiting.keep);
@@ -170,10 +178,9 @@ impl Log {
         if self.size > 0 && self.size + text.len() as u64 > self.rotation.bytes {
             self.set_aside()?;
         }
-        // One write, so that lines stay whole.
-        self.file.write_all(text.as_bytes())?;
-        self.size += text.len() as u64;
-        Ok(())
+        let (size, written) = write_whole_lines(&mut self.file, self.size, text.as_bytes());
+        self.size = size;
+        written
     }
 
     fn set_aside(&mut self) -> io::Result<()> {
@@ -197,6 +204,52 @@ impl Log {
         self.file = open(&self.path)?;
         self.size = 0;
         Ok(())
+    }
+}
+
+/// A file to which lines are added.
+trait Lines: Write {
+    /// Cuts it off there.
+    fn cut(&mut self, size: u64) -> io::Result<()>;
+}
+
+impl Lines for File {
+    fn cut(&mut self, size: u64) -> io::Result<()> {
+        self.set_len(size)
+    }
+}
+
+/// Adds lines to a file of that size, or as many of them as there is room for, each of them whole.
+/// Says how large it is then.
+fn write_whole_lines(file: &mut impl Lines, size: u64, lines: &[u8]) -> (u64, io::Result<()>) {
+    let mut written = 0;
+    let error = loop {
+        if written == lines.len() {
+            return (size + written as u64, Ok(()));
+        }
+        match file.write(&lines[written..]) {
+            Ok(0) => break io::ErrorKind::WriteZero.into(),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error,
+        }
+    };
+    // The disk is full: the last line is there in part.
+    let whole = lines[..written].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = size + whole as u64;
+    if whole < written && file.cut(end).is_err() {
+        return (size + written as u64, Err(error));
+    }
+    (end, Err(error))
+}
+
+fn ends_with_a_line(path: &Path, size: u64) -> io::Result<bool> {
+    let Some(last) = size.checked_sub(1) else { return Ok(true) };
+    let mut byte = [0];
+    match File::open(path)?.read_exact_at(&mut byte, last) {
+        Ok(()) => Ok(byte == *b"\n"),
+        // A pipe or a terminal has no end.
+        Err(_) => Ok(true),
     }
 }
 
@@ -291,6 +344,62 @@ mod tests {
             one.await.unwrap();
         }
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 200);
+    }
+
+    /// A disk with room for some bytes.
+    struct Full {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+            let fits = more.len().min(self.room - self.bytes.len());
+            if fits == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.extend_from_slice(&more[..fits]);
+            Ok(fits)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines for Full {
+        fn cut(&mut self, size: u64) -> io::Result<()> {
+            self.bytes.truncate(size as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_tears_no_line() {
+        let lines = [line("one"), line("two"), line("three")].concat();
+        for room in 0..lines.len() {
+            let mut file = Full { bytes: Vec::new(), room };
+            let (size, written) = write_whole_lines(&mut file, 0, lines.as_bytes());
+            assert_eq!(written.unwrap_err().kind(), io::ErrorKind::StorageFull);
+            assert_eq!(size, file.bytes.len() as u64);
+            let text = String::from_utf8(file.bytes).unwrap();
+            assert!(text.is_empty() || text.ends_with('\n'), "{room}: {text}");
+            assert!(lines.starts_with(&text));
+            text.lines()
+                .for_each(|line| drop(serde_json::from_str::<serde_json::Value>(line).unwrap()));
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_torn_line_the_next_one_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        fs::write(&path, "{\"time\":1.0,\"wh").unwrap();
+        Audit::open(&path).unwrap().write(line("next"), true).await;
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            ["{\"time\":1.0,\"wh", line("next").trim_end()]
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const MOST_RULES: usize = 200;
 
 /// The budget in force.
 #[utoipa::path(get, path = "/v1/budget", responses(
-    (status = 200, body = Budget), (status = "default", body = Problem)
+    (status = 200, body = Budget), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(State(api): State<Api>) -> Json<Budget> {
     let picture = api.daemon.picture();
@@ -35,7 +35,7 @@ pub(super) async fn show(State(api): State<Api>) -> Json<Budget> {
 
 /// Sets another budget. Only administrators may.
 #[utoipa::path(put, path = "/v1/budget", request_body = BudgetRequest, responses(
-    (status = 200, body = BudgetRequest), (status = "default", body = Problem)
+    (status = 200, body = BudgetRequest), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn set(
     State(api): State<Api>,

@@ -16,7 +16,11 @@ pub(super) async fn look_up<T: Send + 'static>(
     let daemon = api.daemon.clone();
     let answer = tokio::task::spawn_blocking(move || ask(daemon.history())).await;
     let answer = answer.map_err(|_| Refusal::internal("the request broke"))?;
-    answer.map_err(|error| Refusal::unavailable(error.to_string(), "try again later"))
+    answer.map_err(|error| unreadable(&error))
+}
+
+pub(super) fn unreadable(error: &HistoryError) -> Refusal {
+    Refusal::unavailable(error.to_string(), "try again later")
 }
 
 pub(super) fn ended_row(job: &EndedJob) -> JobRow {

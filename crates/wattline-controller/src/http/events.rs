@@ -21,7 +21,7 @@ use wattline_api::{Event, Problem};
 #[utoipa::path(get, path = "/v1/events",
     params(("Last-Event-ID" = Option<String>, Header, description = "the last event that was heard")),
     responses(
-        (status = 200, content_type = "text/event-stream", body = Event), (status = "default", body = Problem)
+        (status = 200, content_type = "text/event-stream", body = Event), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn stream(
     State(api): State<Api>,

@@ -1,6 +1,6 @@
 //! Why, and what if: what needs the engine itself.
 
-use super::access::Identity;
+use super::access::{Identity, Role};
 use super::body::Input;
 use super::ended::ended_row;
 use super::jobs::{Found, find};
@@ -28,7 +28,7 @@ const MOST_CHOICES: usize = 64;
 
 /// Why a job is planned as it is, and what else it could be.
 #[utoipa::path(get, path = "/v1/jobs/{id}/explain", params(("id" = String, Path, description = "its number")), responses(
-    (status = 200, body = Explanation), (status = "default", body = Problem)
+    (status = 200, body = Explanation), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn explain(
     State(api): State<Api>,
@@ -55,7 +55,7 @@ pub(super) async fn explain(
     let options = if view.is_over() {
         Vec::new()
     } else {
-        ask(&api, move |inside| choices(inside, job)).await?
+        ask(&api, &who, move |inside| choices(inside, job)).await?
     };
     let outlook = &picture.outlook;
     let known = outlook.jobs.get(&job).is_some_and(|one| one.end.is_some());
@@ -107,7 +107,7 @@ fn choices(inside: &Inside<'_>, id: JobId) -> Vec<Choice> {
 
 /// What a submission would get. Nothing is submitted.
 #[utoipa::path(post, path = "/v1/whatif", request_body = SubmitRequest, responses(
-    (status = 200, body = WhatIf), (status = "default", body = Problem)
+    (status = 200, body = WhatIf), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn what_if(
     State(api): State<Api>,
@@ -118,7 +118,7 @@ pub(super) async fn what_if(
     let submission = admit::submission(&api, &who, &input.value, now)?;
     let known = api.workloads.names().is_some();
     let workload = submission.workload.clone().unwrap_or_default();
-    let answer = ask(&api, move |inside| {
+    let answer = ask(&api, &who, move |inside| {
         let mut job = submission.job;
         match inside.directory.find_workload(&workload) {
             Some(id) => job.workload = id,
@@ -192,15 +192,23 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
 /// Asks whoever answers beside the loop, and waits for the answer.
 pub(super) async fn ask<T: Send + 'static>(
     api: &Api,
+    who: &Identity,
     question: impl FnOnce(&Inside<'_>) -> T + Send + 'static,
 ) -> Answer<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
-    let asked = api.daemon.ask(Box::new(move |inside| {
-        // Whoever asked may be gone.
-        if !tell.is_closed() {
-            let _ = tell.send(question(inside));
-        }
-    }));
+    let slot = api.questions.take(who)?;
+    let user = (who.role != Role::Admin).then_some(&who.user);
+    let asked = api.daemon.ask(
+        user,
+        Box::new(move |inside| {
+            // Until it is answered, whether somebody waits for it or not.
+            let _slot = slot;
+            // Whoever asked may be gone.
+            if !tell.is_closed() {
+                let _ = tell.send(question(inside));
+            }
+        }),
+    );
     let busy = || Refusal::unavailable("the controller is busy planning", "try again in a moment");
     if !asked {
         return Err(busy());

@@ -36,7 +36,7 @@ const STATES: [&str; 8] = [
 
 /// Jobs, page by page.
 #[utoipa::path(get, path = "/v1/jobs", params(JobQuery), responses(
-    (status = 200, body = JobPage), (status = "default", body = Problem)
+    (status = 200, body = JobPage), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn list(
     State(api): State<Api>,
@@ -139,7 +139,7 @@ fn pending(api: &Api, picture: &Picture, first: JobId) -> Vec<Arc<JobView>> {
 
 /// One job.
 #[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), responses(
-    (status = 200, body = JobRow), (status = "default", body = Problem)
+    (status = 200, body = JobRow), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,
@@ -213,7 +213,7 @@ async fn find_to_change(api: &Api, who: &Identity, id: &str) -> Answer<Arc<JobVi
     params(("Idempotency-Key" = Option<String>, Header, description = "asking again with the same key submits nothing twice")),
     responses(
         (status = 201, body = Accepted), (status = 200, body = Accepted, description = "submitted before, under the same key"),
-        (status = "default", body = Problem)
+        (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn submit(
     State(api): State<Api>,
@@ -222,31 +222,52 @@ pub(super) async fn submit(
     input: Input<SubmitRequest>,
 ) -> Answer<Response> {
     let key = key(&headers, &who)?;
-    let now = api.daemon.pace().now();
-    let submission = admit::submission(&api, &who, &input.value, now)?;
     let fingerprint = fingerprint(&input.text);
-    let user = Arc::clone(&who.user);
-    let taken = write(&api, move |api| {
-        let desk = api.daemon.desk();
-        let view = |id| admit::view(id, &submission, &user);
-        // The view is made before the submission goes away.
-        let shown = view(JobId(0));
-        let once = match &key {
-            Some(key) => desk.submit_once(now, submission, key, fingerprint)?,
-            None => Once::New(desk.submit(now, submission)?),
-        };
-        if let Once::New(id) = once {
-            let entries = desk.journal(Store::len);
-            let view = Arc::new(JobView { id, ..shown });
-            let mut overlay = api.daemon.overlay();
-            if api.daemon.picture().heard < entries {
-                overlay.jobs.insert(id, (entries, view));
-            }
+    let submitted = tokio::task::spawn_blocking(move || {
+        submit_or_repeat(&api, &who, &input.value, key.as_deref(), fingerprint)
+    });
+    let once = submitted.await.map_err(|_| Refusal::internal("the request broke"))??;
+    taken(once)
+}
+
+fn submit_or_repeat(
+    api: &Api,
+    who: &Identity,
+    request: &SubmitRequest,
+    key: Option<&str>,
+    fingerprint: u64,
+) -> Answer<Once> {
+    let desk = api.daemon.desk();
+    // First of all: what was answered once is answered so again, also when its deadline has
+    // passed since or a limit was reached.
+    if let Some(once) = key.and_then(|key| desk.asked_before(key, fingerprint)) {
+        return Ok(once);
+    }
+    let now = api.daemon.pace().now();
+    let submission = admit::submission(api, who, request, now)?;
+    api.quotas.submission(&api.daemon, who, &api.access().quotas)?;
+    // The view is made before the submission goes away.
+    let shown = admit::view(JobId(0), &submission, &who.user);
+    let once = match key {
+        Some(key) => desk.submit_once(now, submission, key, fingerprint),
+        None => desk.submit(now, submission).map(Once::New),
+    };
+    let once = once.map_err(|error| not_written(&error))?;
+    if let Once::New(id) = once {
+        let entries = desk.journal(Store::len);
+        let view = Arc::new(JobView { id, ..shown });
+        let mut overlay = api.daemon.overlay();
+        if api.daemon.picture().heard < entries {
+            overlay.jobs.insert(id, (entries, view));
         }
-        Ok(once)
-    })
-    .await?;
-    let (status, id, again) = match taken {
+    }
+    api.daemon.waker().wake();
+    Ok(once)
+}
+
+/// The answer to a submission.
+fn taken(once: Once) -> Answer<Response> {
+    let (status, id, again) = match once {
         Once::New(id) => (StatusCode::CREATED, id, false),
         Once::Again(id) => (StatusCode::OK, id, true),
         Once::Other(id) => return Err(Refusal::other_request(id.0)),
@@ -258,7 +279,7 @@ pub(super) async fn submit(
 
 /// Another deadline or weight.
 #[utoipa::path(patch, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), request_body = UpdateRequest, responses(
-    (status = 200, body = Accepted), (status = "default", body = Problem)
+    (status = 200, body = Accepted), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn update(
     State(api): State<Api>,
@@ -292,7 +313,7 @@ pub(super) async fn update(
 
 /// Takes a job back. It saves what it has done, if it runs, and leaves its GPUs.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), responses(
-    (status = 200, body = Accepted), (status = "default", body = Problem)
+    (status = 200, body = Accepted), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn cancel(
     State(api): State<Api>,
@@ -304,7 +325,7 @@ pub(super) async fn cancel(
 
 /// Lets a job wait until it is released.
 #[utoipa::path(post, path = "/v1/jobs/{id}/hold", params(("id" = String, Path, description = "its number")), responses(
-    (status = 200, body = Accepted), (status = "default", body = Problem)
+    (status = 200, body = Accepted), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn hold(
     State(api): State<Api>,
@@ -316,7 +337,7 @@ pub(super) async fn hold(
 
 /// Lets a job go on.
 #[utoipa::path(post, path = "/v1/jobs/{id}/release", params(("id" = String, Path, description = "its number")), responses(
-    (status = 200, body = Accepted), (status = "default", body = Problem)
+    (status = 200, body = Accepted), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn release(
     State(api): State<Api>,

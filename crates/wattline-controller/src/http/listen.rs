@@ -2,6 +2,10 @@
 
 use super::Api;
 use super::access::Peer;
+use super::audit::{Line, wall_clock};
+use super::connections::Connection;
+use super::progress::Progress;
+use super::refusals::sentence;
 use super::router::router;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -14,10 +18,11 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// Why a socket cannot be had.
 #[derive(Debug, Error)]
@@ -74,19 +79,24 @@ pub fn claim(path: &Path) -> Result<unix::UnixListener, ListenError> {
     Ok(listener)
 }
 
+/// Reads the configuration again; says what was read again and what needs a restart, or what is
+/// wrong with it, in which case nothing has changed.
+pub type Reload = Box<dyn FnMut() -> Result<Vec<String>, String> + Send>;
+
 /// An API that is being served. Dropping it ends that.
 pub struct Listening {
     runtime: Option<tokio::runtime::Runtime>,
+    api: Api,
     /// Where TCP listens.
     pub address: Option<SocketAddr>,
 }
 
 impl Listening {
-    /// Serves an API on threads of its own. `SIGINT` and `SIGTERM` end the loop.
+    /// Serves an API on threads of its own. `SIGINT` and `SIGTERM` end the loop; `SIGHUP` reloads.
     ///
     /// # Errors
     /// When a socket or a thread cannot be had.
-    pub fn start(api: &Api, sockets: Sockets) -> Result<Self, ListenError> {
+    pub fn start(api: &Api, sockets: Sockets, reload: Reload) -> Result<Self, ListenError> {
         let io = |source| ListenError::Io { at: "a socket".to_owned(), source };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -96,19 +106,22 @@ impl Listening {
             .build()
             .map_err(io)?;
         let _inside = runtime.enter();
-        let slots = Arc::new(Semaphore::new(api.limits.connections));
         let served = (api.clone(), router(api));
         let mut address = None;
         if let Some(listener) = sockets.unix {
             let listener = UnixListener::from_std(listener).map_err(io)?;
-            runtime.spawn(accept_unix(served.clone(), listener, Arc::clone(&slots)));
+            runtime.spawn(accept_unix(served.clone(), listener));
         }
         if let Some(listener) = sockets.tcp {
             listener.set_nonblocking(true).map_err(io)?;
             address = listener.local_addr().ok();
             let listener = TcpListener::from_std(listener).map_err(io)?;
-            runtime.spawn(accept_tcp(served, listener, slots));
+            runtime.spawn(accept_tcp(served, listener));
         }
+        // Caught from here on: one that nobody waits for yet would end the process.
+        let hang_up = signal(SignalKind::hangup()).map_err(io)?;
+        runtime.spawn(reload_at(hang_up, reload));
+        runtime.spawn(tell_refusals(api.clone()));
         let signals = api.daemon.waker();
         runtime.spawn(async move {
             if wait_for_signal().await.is_ok() {
@@ -116,7 +129,7 @@ impl Listening {
             }
         });
         drop(_inside);
-        Ok(Self { runtime: Some(runtime), address })
+        Ok(Self { runtime: Some(runtime), api: api.clone(), address })
     }
 }
 
@@ -124,13 +137,13 @@ impl Drop for Listening {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // Answers that are under way are finished; streams are not.
+            runtime.block_on(write_refusals(&self.api, true));
             runtime.shutdown_timeout(Duration::from_millis(200));
         }
     }
 }
 
 async fn wait_for_signal() -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -140,31 +153,83 @@ async fn wait_for_signal() -> io::Result<()> {
     Ok(())
 }
 
+/// How often the audit log is told of refusals that were only counted.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+async fn tell_refusals(api: Api) {
+    loop {
+        tokio::time::sleep(TELL_EVERY).await;
+        write_refusals(&api, false).await;
+    }
+}
+
+async fn write_refusals(api: &Api, all: bool) {
+    for (user, count) in api.refusals.take_left_out(Instant::now(), all) {
+        let what = sentence(user.as_deref(), count);
+        let line = Line {
+            time: wall_clock(),
+            who: user.as_deref().unwrap_or_default(),
+            role: "none",
+            remote: "",
+            method: "",
+            path: "",
+            outcome: "refused",
+            status: 0,
+            what: &what,
+        };
+        if let Some(text) = line.written() {
+            api.audit.write(text, true).await;
+        }
+    }
+}
+
+async fn reload_at(mut hang_up: Signal, mut reload: Reload) {
+    while hang_up.recv().await.is_some() {
+        // Reads files.
+        let reloaded = tokio::task::spawn_blocking(move || (reload(), reload)).await;
+        let Ok((said, again)) = reloaded else {
+            tracing::error!("SIGHUP: reloading the configuration panicked; restart to reload it");
+            return ignore(hang_up).await;
+        };
+        reload = again;
+        match said {
+            Ok(lines) => lines.iter().for_each(|line| tracing::info!("SIGHUP: {line}")),
+            Err(why) => tracing::error!("SIGHUP: {why}; the configuration before stays in force"),
+        }
+    }
+}
+
+async fn ignore(mut signal: Signal) {
+    while signal.recv().await.is_some() {}
+}
+
 /// After an error of the listener itself, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
-async fn accept_unix(api: (Api, Router), listener: UnixListener, slots: Arc<Semaphore>) {
+async fn accept_unix(api: (Api, Router), listener: UnixListener) {
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 // Without knowing who it is there is nothing to say.
                 let Ok(peer) = stream.peer_cred() else { continue };
-                let peer = Peer::Unix { uid: peer.uid() };
-                serve(&api, TokioIo::new(stream), peer, slot);
+                let uid = peer.uid();
+                let privileged = api.0.access().is_privileged(uid);
+                // Who has too many is hung up on.
+                let Some(place) = api.0.connections.local(uid, privileged) else { continue };
+                serve(&api, TokioIo::new(stream), Peer::Unix { uid }, place, None);
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-async fn accept_tcp(api: (Api, Router), listener: TcpListener, slots: Arc<Semaphore>) {
+async fn accept_tcp(api: (Api, Router), listener: TcpListener) {
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                serve(&api, TokioIo::new(stream), Peer::Tcp(address), slot);
+                let (place, close) = api.0.connections.remote(address.ip());
+                serve(&api, TokioIo::new(stream), Peer::Tcp(address), place, Some(close));
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
@@ -175,20 +240,38 @@ fn serve<S>(
     (api, router): &(Api, Router),
     stream: S,
     peer: Peer,
-    slot: tokio::sync::OwnedSemaphorePermit,
+    place: Arc<Connection>,
+    close: Option<oneshot::Receiver<()>>,
 ) where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(router.clone().layer(Extension(peer)));
-    let read = api.limits.read;
+    let router = router.clone().layer(Extension(peer)).layer(Extension(Arc::clone(&place)));
+    let service = TowerToHyperService::new(router);
+    let (read, write) = (api.limits.read, api.limits.write);
+    let unknown_time = api.connections.limits().unknown_time;
     tokio::spawn(async move {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(read)
             .max_buf_size(64 << 10)
-            .serve_connection(stream, service);
-        // Whoever is at the other end knows that it broke.
-        let _ = connection.await;
-        drop(slot);
+            .serve_connection(Progress::new(stream, write), service);
+        tokio::select! {
+            // Whoever is at the other end knows that it broke.
+            _ = connection => {}
+            () = unwanted(close, unknown_time) => {}
+        }
+        drop(place);
     });
+}
+
+/// Ends when a connection must: another needs its place, or nobody has said who he is in time.
+async fn unwanted(close: Option<oneshot::Receiver<()>>, unknown_time: Duration) {
+    if let Some(close) = close {
+        match tokio::time::timeout(unknown_time, close).await {
+            Err(_) | Ok(Ok(())) => return,
+            // Who it is, is known now.
+            Ok(Err(_)) => {}
+        }
+    }
+    std::future::pending().await
 }

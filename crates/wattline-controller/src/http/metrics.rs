@@ -21,7 +21,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Figures for Prometheus, in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, body = String, content_type = "application/openmetrics-text"),
-    (status = "default", body = Problem)
+    (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(State(api): State<Api>) -> Response {
     let mut registry = Registry::default();

@@ -9,7 +9,7 @@ use wattline_api::{NodeList, Problem};
 
 /// All nodes.
 #[utoipa::path(get, path = "/v1/nodes", responses(
-    (status = 200, body = NodeList), (status = "default", body = Problem)
+    (status = 200, body = NodeList), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn list(
     State(api): State<Api>,

@@ -1,7 +1,10 @@
 //! The API's description.
 
-use super::{advice, budget, events, explain, jobs, metrics, nodes, plan, reports, status};
-use axum::Json;
+use super::{advice, budget, events, explain, jobs, limits, metrics, nodes, plan, reports, status};
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use std::sync::OnceLock;
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -28,6 +31,7 @@ use utoipa::OpenApi;
         reports::show,
         advice::show,
         events::stream,
+        limits::show,
         status::show,
         status::health,
         metrics::show,
@@ -44,6 +48,9 @@ pub fn document() -> utoipa::openapi::OpenApi {
 
 /// This description. Anybody may ask.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
-pub(super) async fn show() -> Json<utoipa::openapi::OpenApi> {
-    Json(document())
+pub(super) async fn show() -> Response {
+    /// Made once: anybody may ask for it as often as he likes.
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    let text = TEXT.get_or_init(|| serde_json::to_vec(&document()).unwrap_or_default().into());
+    ([(header::CONTENT_TYPE, "application/json")], text.clone()).into_response()
 }

@@ -5,22 +5,21 @@ use super::access::{Identity, Role};
 use super::body::{self, Asked};
 use super::refusal::{Answer, Refusal};
 use super::rows::{placement, why};
-use crate::planning::{self, action, node_action, reason_value, word};
+use crate::planning::{
+    self, PlanningError, PlanningLimits, SHARED_OPTIONS, action, node_action, reason_value, word,
+};
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
 use wattline_api::{PlanInForce, PlanQuery, Planned, PlannedNode, PlannedRow, Problem};
-use wattline_core::snapshot::Snapshot;
+use wattline_core::snapshot::{SizeLimits, Snapshot};
 use wattline_core::units::Watts;
 
-/// Most jobs and nodes of a view that is planned here.
-const MOST_JOBS: usize = 5_000;
-const MOST_NODES: usize = 2_000;
 /// A forecast beside a running cluster does not go on for ever.
 const STEPS: u32 = 2_000;
 
 /// The plan in force.
 #[utoipa::path(get, path = "/v1/plan", responses(
-    (status = 200, body = PlanInForce), (status = "default", body = Problem)
+    (status = 200, body = PlanInForce), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,
@@ -68,7 +67,7 @@ pub(super) async fn show(
 
 /// Plans a view (schema `wattline.view/1`), as `wattline plan` does. Changes nothing.
 #[utoipa::path(post, path = "/v1/plan", params(PlanQuery), request_body = Object, responses(
-    (status = 200, body = Planned), (status = "default", body = Problem)
+    (status = 200, body = Planned), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn plan(
     State(api): State<Api>,
@@ -80,25 +79,30 @@ pub(super) async fn plan(
         let help = "ask an administrator for another role";
         return Err(Refusal::forbidden("your role is read-only: you cannot plan views", help));
     }
+    // Before the body is read: a view of 4 MB takes memory too.
+    let slot = api.planning.take(&who)?;
     let text = body::read(request, &api, api.limits.view).await?;
-    let snapshot: Snapshot = body::parse(&text, api.limits.nesting)?;
-    let (jobs, nodes) = (snapshot.jobs.len(), snapshot.nodes.len());
-    if jobs > MOST_JOBS || nodes > MOST_NODES {
-        let detail = format!(
-            "the view has {jobs} jobs and {nodes} nodes; {MOST_JOBS} and {MOST_NODES} are the most that are planned here"
-        );
-        return Err(Refusal::bad(detail, "plan it with `wattline plan --view FILE`"));
-    }
-    let busy = || Refusal::unavailable("another view is being planned", "try again in a moment");
-    let slot = api.planning.try_acquire().map_err(|_| busy())?;
+    let nesting = api.limits.nesting;
     let policy = query.policy.unwrap_or_else(|| "wattline".to_owned());
     let steps = query.forecast.then_some(STEPS);
-    let planned =
-        tokio::task::spawn_blocking(move || planning::plan(&snapshot, &policy, steps)).await;
-    drop(slot);
-    let planned = planned.map_err(|_| Refusal::internal("planning broke"))?;
-    let planned = planned.map_err(|error| {
-        Refusal::bad(error.to_string(), "`wattline plan --example` prints a complete view")
-    })?;
-    Ok(Json(planned))
+    let limits = PlanningLimits {
+        size: SizeLimits::SHARED,
+        time: api.limits.plan,
+        steps,
+        options: SHARED_OPTIONS,
+    };
+    let planned = tokio::task::spawn_blocking(move || {
+        // Until it is done, whether somebody waits for it or not.
+        let _slot = slot;
+        let snapshot: Snapshot = body::parse(&text, nesting)?;
+        planning::plan(&snapshot, &policy, &limits).map_err(|error| match error {
+            error @ PlanningError::TooLong(_) => Refusal::took_too_long(error.to_string()),
+            error => Refusal::bad(
+                error.to_string(),
+                "correct the view; `wattline plan --example` prints a complete one",
+            ),
+        })
+    });
+    let planned = planned.await.map_err(|_| Refusal::internal("planning broke"))?;
+    Ok(Json(planned?))
 }

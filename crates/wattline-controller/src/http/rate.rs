@@ -17,19 +17,15 @@ pub struct Rate {
 const MOST: usize = 10_000;
 
 /// A bucket of tokens for each who asks.
+#[derive(Default)]
 pub(super) struct Buckets {
-    rate: Rate,
     buckets: Mutex<BTreeMap<Arc<str>, (f64, Instant)>>,
 }
 
 impl Buckets {
-    pub(super) fn new(rate: Rate) -> Self {
-        Self { rate, buckets: Mutex::default() }
-    }
-
     /// Takes `cost` tokens. Otherwise says in how many seconds to come again.
-    pub(super) fn take(&self, who: &str, cost: f64, now: Instant) -> Result<(), f64> {
-        let Rate { per_second, burst } = self.rate;
+    pub(super) fn take(&self, who: &str, cost: f64, rate: Rate, now: Instant) -> Result<(), f64> {
+        let Rate { per_second, burst } = rate;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() > MOST {
             let full = |since: &Instant| now.duration_since(*since).as_secs_f64() * per_second;
@@ -48,6 +44,13 @@ impl Buckets {
         *left -= cost;
         Ok(())
     }
+
+    /// How many tokens are left; none: all of them, as nobody has asked for long.
+    pub(super) fn left(&self, who: &str, rate: Rate) -> Option<f64> {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, since) = buckets.get(who)?;
+        Some((left + since.elapsed().as_secs_f64() * rate.per_second).min(rate.burst))
+    }
 }
 
 #[cfg(test)]
@@ -57,10 +60,10 @@ mod tests {
 
     #[test]
     fn a_bucket_runs_dry_and_fills_again() {
-        let buckets = Buckets::new(Rate { per_second: 10.0, burst: 3.0 });
+        let (buckets, rate) = (Buckets::default(), Rate { per_second: 10.0, burst: 3.0 });
         let begin = Instant::now();
         let take =
-            |who, after| buckets.take(who, 1.0, begin + Duration::from_millis(after)).is_ok();
+            |who, after| buckets.take(who, 1.0, rate, begin + Duration::from_millis(after)).is_ok();
         assert!((0..3).all(|_| take("a", 0)));
         assert!(!take("a", 0) && take("b", 0));
         assert!(take("a", 101) && !take("a", 101));

@@ -129,6 +129,41 @@ impl Refusal {
         refusal
     }
 
+    /// He has as much under way as he may.
+    pub(super) fn own_share(detail: &str) -> Self {
+        let help = "wait for the answers to what you asked before";
+        let title = "You have too much under way";
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let mut refusal = Self::new(status, "own-share", title, detail.to_owned(), help);
+        refusal.retry_after = Some(1.0);
+        refusal
+    }
+
+    /// Beyond a limit that the site has set.
+    pub(super) fn limit(detail: impl Into<String>, help: &str, retry_after: Option<f64>) -> Self {
+        let title = "That is beyond a limit of this site";
+        let status = match retry_after {
+            Some(_) => StatusCode::TOO_MANY_REQUESTS,
+            None => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let mut refusal = Self::new(status, "limit", title, detail.into(), help);
+        refusal.retry_after = retry_after;
+        refusal
+    }
+
+    /// It took longer than anything may.
+    pub(super) fn took_too_long(detail: impl Into<String>) -> Self {
+        let help = "ask for less, or plan it with `wattline plan --view FILE`";
+        let title = "That takes too long";
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self::new(status, "too-long", title, detail.into(), help)
+    }
+
+    #[cfg(test)]
+    pub(super) fn status(&self) -> u16 {
+        self.problem.status
+    }
+
     /// It cannot be done now.
     pub(super) fn unavailable(detail: impl Into<String>, help: &str) -> Self {
         let title = "That cannot be done now";

@@ -3,10 +3,10 @@
 use super::Api;
 use super::access::Identity;
 use super::body::{Asked, page_size};
-use super::ended::look_up;
+use super::ended::unreadable;
 use super::refusal::{Answer, Refusal};
 use crate::daemon::Hour;
-use crate::job_history::EndedJob;
+use crate::job_history::{EndedJob, HistoryError};
 use axum::extract::State;
 use axum::{Extension, Json};
 use std::collections::BTreeMap;
@@ -17,12 +17,13 @@ use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// The period, if none is named.
 const USUAL: Seconds = Seconds::new(7.0 * 86_400.0);
-/// Whoever waits for another's report waits no longer than this.
+
+/// Whoever waits for others' reports waits no longer than this.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a period has come to: jobs, lateness, energy, power against the budget.
 #[utoipa::path(get, path = "/v1/reports", params(ReportQuery), responses(
-    (status = 200, body = Report), (status = "default", body = Problem)
+    (status = 200, body = Report), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,
@@ -32,26 +33,26 @@ pub(super) async fn show(
     let now = api.daemon.pace().now();
     let (since, until) = period(&query, now)?;
     let limit = page_size(query.limit)?;
-    let busy = || Refusal::unavailable("other reports are being made", "try again in a moment");
-    let slot = tokio::time::timeout(PATIENCE, api.reporting.acquire()).await;
-    let slot = slot.map_err(|_| busy())?.map_err(|_| busy())?;
-    let ended = look_up(&api, move |history| history.between(since, until)).await?;
+    let slot = api.reporting.wait(&who, PATIENCE).await?;
     let picture = api.daemon.picture();
     let hours = api.daemon.hours().between(since, until);
-    let made = tokio::task::spawn_blocking(move || {
+    let daemon = api.daemon.clone();
+    let made = tokio::task::spawn_blocking(move || -> Result<Report, HistoryError> {
+        // Until it is done, whether somebody waits for it or not.
+        let _slot = slot;
         let mut sums = Sums::default();
         let within = |time: Timestamp| since <= time && time < until;
-        for job in &ended {
+        daemon.history().between(since, until, |job| {
             let end = Some(job.ended).filter(|end| within(*end));
             let by = (&*job.user, &*job.workload);
-            sums.add(by, &who, |sum| sum.take(job, within(job.submit), end));
-        }
+            sums.add(by, &who, |sum| sum.take(&job, within(job.submit), end));
+        })?;
         let open = picture.unfinished.iter().filter_map(|id| picture.job(*id));
         for view in open.filter(|view| within(view.job.submit)) {
             sums.add((&view.user, &view.workload), &who, |sum| sum.submitted += 1);
         }
         let Sums { all, users, workloads } = sums;
-        Report {
+        Ok(Report {
             schema: "wattline.report/1".to_owned(),
             now_s: now.seconds(),
             since_s: since.seconds(),
@@ -60,11 +61,10 @@ pub(super) async fn show(
             power: power(&hours),
             by_user: page(users, query.users_after.as_deref(), limit),
             by_workload: page(workloads, query.workloads_after.as_deref(), limit),
-        }
+        })
     });
-    let made = made.await;
-    drop(slot);
-    Ok(Json(made.map_err(|_| Refusal::internal("the report broke"))?))
+    let made = made.await.map_err(|_| Refusal::internal("the report broke"))?;
+    Ok(Json(made.map_err(|error| unreadable(&error))?))
 }
 
 fn period(query: &ReportQuery, now: Timestamp) -> Answer<(Timestamp, Timestamp)> {

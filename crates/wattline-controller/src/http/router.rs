@@ -2,8 +2,8 @@
 
 use super::refusal::Refusal;
 use super::{
-    Api, advice, budget, events, explain, guard, jobs, metrics, nodes, openapi, plan, reports,
-    status,
+    Api, advice, budget, events, explain, guard, jobs, limits, metrics, nodes, openapi, plan,
+    reports, status,
 };
 use axum::Router;
 use axum::http::{HeaderValue, header};
@@ -31,6 +31,7 @@ pub(super) fn router(api: &Api) -> Router {
         .route("/v1/whatif", post(explain::what_if))
         .route("/v1/reports", get(reports::show))
         .route("/v1/advice", get(advice::show))
+        .route("/v1/limits", get(limits::show))
         .route("/v1/events", get(events::stream))
         .route("/v1/status", get(status::show))
         .route("/metrics", get(metrics::show))

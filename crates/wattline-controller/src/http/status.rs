@@ -17,7 +17,7 @@ const STUCK: Duration = Duration::from_secs(30);
 
 /// How things are.
 #[utoipa::path(get, path = "/v1/status", responses(
-    (status = 200, body = Status), (status = "default", body = Problem)
+    (status = 200, body = Status), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(
     State(api): State<Api>,

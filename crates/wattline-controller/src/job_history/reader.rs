@@ -89,22 +89,23 @@ impl JobHistory {
         self.rows(&ask, (page.from.0, page.user, page.cancelled, page.limit as i64))
     }
 
-    /// Jobs that ended in a period, and those that were submitted in it, by number.
+    /// Takes jobs that ended in a period, and those that were submitted in it, by number.
     ///
     /// # Errors
-    /// When the history cannot be read.
+    /// When the history cannot be read to its end.
     pub fn between(
         &self,
         since: Timestamp,
         until: Timestamp,
-    ) -> Result<Vec<EndedJob>, HistoryError> {
+        take: impl FnMut(EndedJob),
+    ) -> Result<(), HistoryError> {
         // Each half has an index.
         let ask = format!(
             "SELECT {COLUMNS} FROM ended_job WHERE job IN ( \
              SELECT job FROM ended_job WHERE ended >= ?1 AND ended < ?2 UNION \
              SELECT job FROM ended_job WHERE submit >= ?1 AND submit < ?2) ORDER BY job"
         );
-        self.rows(&ask, (since.micros(), until.micros()))
+        self.each(&ask, (since.micros(), until.micros()), take)
     }
 
     /// How many jobs there are.
@@ -118,19 +119,36 @@ impl JobHistory {
     }
 
     fn rows(&self, ask: &str, params: impl Params) -> Result<Vec<EndedJob>, HistoryError> {
-        let (journal, rows) = self.ask(|connection| {
+        let mut rows = Vec::new();
+        self.each(ask, params, |job| rows.push(job))?;
+        Ok(rows)
+    }
+
+    fn each(
+        &self,
+        ask: &str,
+        params: impl Params,
+        mut take: impl FnMut(EndedJob),
+    ) -> Result<(), HistoryError> {
+        let damaged = self.ask(|connection| {
             let journal = "SELECT journal FROM head WHERE id = 1";
             let journal: String =
                 connection.prepare_cached(journal)?.query_row((), |row| row.get(0))?;
             let mut statement = connection.prepare_cached(ask)?;
-            let rows: Vec<(EndedJob, u32)> =
-                statement.query_map(params, read)?.collect::<Result<_, _>>()?;
-            Ok((journal, rows))
+            let mut rows = statement.query(params)?;
+            while let Some(row) = rows.next()? {
+                let (job, sum) = read(row)?;
+                if checksum(&journal, &job) != sum {
+                    return Ok(Some(job.id));
+                }
+                take(job);
+            }
+            Ok(None)
         })?;
-        if let Some((job, _)) = rows.iter().find(|(job, sum)| checksum(&journal, job) != *sum) {
-            return Err(HistoryError::Damaged { path: self.path.clone(), job: job.id.0 });
+        match damaged {
+            None => Ok(()),
+            Some(job) => Err(HistoryError::Damaged { path: self.path.clone(), job: job.0 }),
         }
-        Ok(rows.into_iter().map(|(job, _)| job).collect())
     }
 
     fn ask<T>(

@@ -10,6 +10,7 @@
 
 mod file;
 mod restore;
+mod size;
 mod table;
 mod write;
 
@@ -19,6 +20,7 @@ pub use file::{
     WorkloadEntry,
 };
 pub use restore::{Machines, Restored, SnapshotError};
+pub use size::SizeLimits;
 pub use table::{KnownTime, Times};
 
 #[cfg(doc)]

@@ -5,7 +5,10 @@ use super::table::{KnownTime, Times};
 use super::{NodeEntry, SCHEMA};
 use crate::calendar::{Calendar, CalendarError};
 use crate::check::{self, Violation};
-use crate::cluster::{BusyPower, Cluster, ClusterError, GpuType, Node, NodeDraw, Shape};
+use crate::cluster::{
+    BusyPower, Cluster, ClusterError, GpuType, MOST_GPU_POWER, MOST_NODE_POWER, MOST_POWER_LIMITS,
+    Node, NodeDraw, Shape,
+};
 use crate::engine::EngineConfig;
 use crate::ids::{GpuTypeId, NodeId, UserId, WorkloadId};
 use crate::job::{Bounds, Elasticity, Job, JobError, NodeChoice, RestartCost, Work, WorkRate};
@@ -46,14 +49,28 @@ pub enum SnapshotError {
         name: String,
     },
     /// A number out of its range.
-    #[error("field `{field}` is {value}, expected {expected}")]
+    #[error("field `{field}` is {value:?}, expected a number from {low:?} to {high:?}")]
     Number {
         /// Where.
         field: String,
         /// What stands there.
         value: f64,
-        /// What should.
-        expected: &'static str,
+        /// The least possible.
+        low: f64,
+        /// The most.
+        high: f64,
+    },
+    /// More than can be planned.
+    #[error("field `{field}` gives {count} {what}, at most {most} are planned")]
+    TooMany {
+        /// Where.
+        field: String,
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many are possible.
+        most: u64,
     },
     /// Two fields that exclude each other.
     #[error("field `{field}`: {why}")]
@@ -121,17 +138,14 @@ fn number(field: impl FnOnce() -> String, value: f64, low: f64, high: f64) -> Re
     if (low..=high).contains(&value) {
         return Ok(value);
     }
-    let expected = match low {
-        0.0 => "a number that is not negative",
-        l if l > 0.0 => "a number above 0",
-        _ => "a number of seconds",
-    };
-    Err(SnapshotError::Number { field: field(), value, expected })
+    Err(SnapshotError::Number { field: field(), value, low, high })
 }
 
 /// About 30,000 years to either side: microseconds of it fit an integer.
 const MOST_SECONDS: f64 = 1e12;
 const MOST: f64 = 1e18;
+/// Billed energy per energy drawn: real ones are below 3.
+const MOST_PUE: f64 = 1e3;
 
 fn time(field: impl FnOnce() -> String, seconds: f64) -> Result<Timestamp> {
     number(field, seconds, -MOST_SECONDS, MOST_SECONDS).map(Timestamp::from_seconds)
@@ -197,24 +211,47 @@ impl Snapshot {
         let workloads = index("workloads", self.workloads.iter().map(|w| w.name.clone()), |at| {
             WorkloadId(at as u32)
         })?;
-        let types = self.gpu_types.iter().map(|t| GpuType {
-            name: t.name.clone(),
-            idle: Watts::new(t.idle_w),
-            busy: Watts::new(t.busy_w),
-            min_limit: Watts::new(t.min_limit_w),
-            default_limit: Watts::new(t.default_limit_w),
-            max_limit: Watts::new(t.max_limit_w),
-            limit_step: Watts::new(t.limit_step_w),
-            tflops: t.tflops,
-            links: t.links_gb_per_s,
-        });
+        let types: Vec<GpuType> = self
+            .gpu_types
+            .iter()
+            .map(|t| GpuType {
+                name: t.name.clone(),
+                idle: Watts::new(t.idle_w),
+                busy: Watts::new(t.busy_w),
+                min_limit: Watts::new(t.min_limit_w),
+                default_limit: Watts::new(t.default_limit_w),
+                max_limit: Watts::new(t.max_limit_w),
+                limit_step: Watts::new(t.limit_step_w),
+                tflops: t.tflops,
+                links: t.links_gb_per_s,
+            })
+            .collect();
         for (at, t) in self.gpu_types.iter().enumerate() {
-            number(|| format!("gpu_types[{at}].busy_w"), t.busy_w, 0.0, 1e6)?;
-            number(|| format!("gpu_types[{at}].limit_step_w"), t.limit_step_w, 0.0, 1e6)?;
+            let most = MOST_GPU_POWER.get();
+            for (name, watts) in [
+                ("idle_w", t.idle_w),
+                ("busy_w", t.busy_w),
+                ("min_limit_w", t.min_limit_w),
+                ("default_limit_w", t.default_limit_w),
+                ("max_limit_w", t.max_limit_w),
+                ("limit_step_w", t.limit_step_w),
+            ] {
+                number(|| format!("gpu_types[{at}].{name}"), watts, 0.0, most)?;
+            }
+            if let Some(tflops) = t.tflops {
+                number(|| format!("gpu_types[{at}].tflops"), tflops, 1e-3, 1e9)?;
+            }
             if let Some(links) = t.links_gb_per_s {
                 let field = |of: &str| format!("gpu_types[{at}].links_gb_per_s.{of}");
                 number(|| field("node"), links.node, 1e-3, 1e6)?;
                 number(|| field("net"), links.net, 1e-3, 1e6)?;
+            }
+        }
+        for (at, t) in types.iter().enumerate() {
+            let (count, most) = (t.limit_count().into(), MOST_POWER_LIMITS.into());
+            if count > most {
+                let field = format!("gpu_types[{at}].limit_step_w");
+                return Err(SnapshotError::TooMany { field, what: "power limits", count, most });
             }
         }
         let servers = self.nodes.iter().enumerate();
@@ -224,7 +261,7 @@ impl Snapshot {
             server(n, at, gpu_type)
         });
         let servers: Vec<Node> = servers.collect::<Result<_>>()?;
-        let cluster = Arc::new(Cluster::new(types.collect(), servers)?);
+        let cluster = Arc::new(Cluster::new(types, servers)?);
         let mut machines =
             Machines { cluster, times: Times::default(), gpu_types, nodes, workloads };
         machines.times = self.times(&machines)?;
@@ -307,7 +344,7 @@ impl Snapshot {
         let p = &self.prices;
         let prices = Prices {
             energy: changing(&p.energy_eur_per_kwh, "prices.energy_eur_per_kwh", EnergyPrice::new)?,
-            pue: number(|| "prices.pue".into(), p.pue, 0.0, MOST)?,
+            pue: number(|| "prices.pue".into(), p.pue, 0.0, MOST_PUE)?,
             carbon: changing(&p.carbon_g_per_kwh, "prices.carbon_g_per_kwh", CarbonIntensity::new)?,
             carbon_price: CarbonPrice::new(number(
                 || "prices.carbon_eur_per_t".into(),
@@ -351,6 +388,8 @@ impl Snapshot {
             max: max.unwrap_or(asked),
             requested: asked,
         };
+        // A milliard of euros an hour, and 30 years of loading.
+        let amount = |name: &str, value: f64| number(|| field(name), value, 0.0, 1e9);
         let batch = entry.batch.unwrap_or(entry.gpus);
         let shapes = entry.shapes.as_ref().map(|shapes| {
             shapes.iter().map(|s| shape("shapes", s)).collect::<Result<Vec<Shape>>>()
@@ -363,13 +402,15 @@ impl Snapshot {
             work: Work(number(|| field("work"), entry.work, 0.0, MOST)?),
             submit: time(|| field("submit_s"), entry.submit_s)?,
             deadline: when("deadline_s", entry.deadline_s)?,
-            weight: EurosPerSecond::new(entry.weight_eur_per_h / 3600.0),
+            weight: EurosPerSecond::new(
+                amount("weight_eur_per_h", entry.weight_eur_per_h)? / 3600.0,
+            ),
             elasticity: entry.elasticity,
             gpus: bounds(entry.gpus, entry.min_gpus, entry.max_gpus),
             batch: bounds(batch, entry.min_batch, entry.max_batch),
             restart: RestartCost {
-                save: Seconds::new(entry.restart.save_s),
-                load: Seconds::new(entry.restart.load_s),
+                save: Seconds::new(amount("restart.save_s", entry.restart.save_s)?),
+                load: Seconds::new(amount("restart.load_s", entry.restart.load_s)?),
             },
             preemptible: entry.preemptible,
             shapes: shapes.transpose()?.map(Arc::from),
@@ -409,7 +450,7 @@ impl Snapshot {
                 rate: WorkRate(rate.or(predicted).unwrap_or(0.0)),
             },
             first_start: first_start.or(held.as_ref().map(|_| now)),
-            restarts: entry.restarts,
+            restarts: number(|| field("restarts"), entry.restarts.into(), 0.0, 1e6)? as u32,
             attained: number(|| field("attained_gpu_s"), entry.attained_gpu_s, 0.0, MOST)?,
             held_back_until: when("held_back_until_s", entry.held_back_until_s)?,
             reason: entry.reason.unwrap_or(default_reason),
@@ -424,6 +465,15 @@ fn server(n: &NodeEntry, at: usize, gpu_type: GpuTypeId) -> Result<Node> {
     let seconds = |name: &str, value: f64| {
         number(|| format!("nodes[{at}].{name}"), value, 0.0, 1e9).map(Seconds::new)
     };
+    let most = MOST_NODE_POWER.get();
+    for (name, watts) in [("base_w", n.base_w), ("sleep_w", n.sleep_w), ("boot_w", n.boot_w)] {
+        number(|| format!("nodes[{at}].{name}"), watts, 0.0, most)?;
+    }
+    for (busy, entry) in n.by_busy_gpus.iter().enumerate() {
+        let field = |name: &str| format!("nodes[{at}].by_busy_gpus[{busy}].{name}");
+        number(|| field("power_w"), entry.power_w, 0.0, most)?;
+        number(|| field("pue"), entry.pue, 0.0, MOST_PUE)?;
+    }
     let by_busy = n.by_busy_gpus.iter();
     let by_busy = by_busy.map(|b| BusyPower { watts: Watts::new(b.power_w), pue: b.pue });
     Ok(Node {

@@ -129,10 +129,45 @@ pub fn job_rows(instance: &Instance, outcome: &Outcome) -> Vec<JobRow> {
 pub fn write_jobs(rows: &[JobRow], out: impl Write) -> Result<(), csv::Error> {
     let mut csv = csv::Writer::from_writer(out);
     for row in rows {
-        csv.serialize(row)?;
+        let (job, workload) = (plain_cell(&row.job), plain_cell(&row.workload));
+        csv.serialize(JobRow { job, workload, ..row.clone() })?;
     }
     csv.flush()?;
     Ok(())
+}
+
+/// A name as a cell that a spreadsheet shows and does not run, and that moves no cursor: control
+/// characters are escaped, and an apostrophe goes before what would begin a formula.
+#[must_use]
+pub fn plain_cell(name: &str) -> String {
+    let mut cell = String::with_capacity(name.len());
+    if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        cell.push('\'');
+    }
+    for c in name.chars() {
+        if c.is_control() { cell.extend(c.escape_default()) } else { cell.push(c) }
+    }
+    cell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_cell;
+
+    #[test]
+    fn names_are_neither_formulas_nor_commands_of_a_terminal() {
+        for (name, cell) in [
+            ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+            ("+1", "'+1"),
+            ("-2+3", "'-2+3"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\t=1", "'\\t=1"),
+            ("llama-3 = good", "llama-3 = good"),
+        ] {
+            assert_eq!(plain_cell(name), cell);
+        }
+    }
 }
 
 /// What the report of these runs shows. Power and Gantt need runs that were recorded.

@@ -20,7 +20,7 @@ mod steps;
 mod svg;
 
 pub use curves::{Axis, Chart, Curve, Unit, render_curves};
-pub use data::{JobRow, input, job_rows, write_jobs};
+pub use data::{JobRow, input, job_rows, plain_cell, write_jobs};
 
 #[cfg(test)]
 mod tests;

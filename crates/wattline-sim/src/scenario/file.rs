@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Rule, UtcOffset};
-use wattline_core::cluster::GpuType;
+use wattline_core::cluster::{GpuType, MOST_GPU_POWER, MOST_NODE_POWER};
 use wattline_core::job::Elasticity;
 use wattline_core::units::{
     CarbonIntensity, CarbonPrice, EnergyPrice, EurosPerSecond, Seconds, Watts,
@@ -557,6 +557,45 @@ impl Scenario {
                     expected: "a power for each number of busy GPUs, 0 included, and no nodes.base",
                 });
             }
+        }
+        const NODE: &str = "from 0 W to 10 MW";
+        const GPU: &str = "from 0 W to 100 kW";
+        for gpu in &self.gpu {
+            let fields = [
+                ("gpu.busy", gpu.busy),
+                ("gpu.max_limit", gpu.max_limit),
+                ("gpu.limit_step", gpu.limit_step),
+            ];
+            for (field, watts) in fields {
+                within(field, watts.get(), 0.0, MOST_GPU_POWER.get(), GPU)?;
+            }
+        }
+        const PRICE: &str = "from 0 to a million EUR/kWh";
+        within("prices.energy", self.prices.energy.get(), 0.0, 1e6, PRICE)?;
+        for group in &self.nodes {
+            let most = MOST_NODE_POWER.get();
+            let drawn = group.by_busy_gpus.iter().map(|watts| ("nodes.by_busy_gpus", Some(*watts)));
+            let fields = [
+                ("nodes.base", group.base),
+                ("nodes.sleep", group.sleep),
+                ("nodes.boot", group.boot),
+            ];
+            for (field, watts) in fields.into_iter().chain(drawn) {
+                within(field, watts.map_or(0.0, Watts::get), 0.0, most, NODE)?;
+            }
+        }
+        if let Some(budget) = &self.budget {
+            // A terawatt is beyond all computers.
+            const BUDGET: &str = "from 0 W to 1 TW";
+            within("budget.power", budget.power.map_or(0.0, Watts::get), 0.0, 1e12, BUDGET)?;
+            within("budget.margin", budget.margin.get(), 0.0, 1e12, BUDGET)?;
+            for rule in &budget.rules {
+                within("budget.rules.value", rule.value.get(), 0.0, 1e12, BUDGET)?;
+            }
+        }
+        for class in &self.jobs.weights {
+            let hourly = class.weight.get() * 3600.0;
+            within("jobs.weights.weight", hourly, 0.0, 1e9, "at most a milliard of EUR/h")?;
         }
         if self.budget.as_ref().is_some_and(|b| b.power.is_some() && b.share_of_peak.is_some()) {
             return Err(ScenarioError::Value {

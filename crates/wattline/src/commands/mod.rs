@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod job;
 pub(crate) mod journal;
+pub(crate) mod limits;
 pub(crate) mod man;
 pub(crate) mod nodes;
 pub(crate) mod plan;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Whatif(args) => submit::what_if(&args),
         Command::Queue(args) => queue::run(&args),
         Command::Nodes(args) => nodes::run(&args),
+        Command::Limits(args) => limits::run(&args),
         Command::Job(command) => job::run(&command),
         Command::Journal(command) => journal::run(&command),
         Command::Explain(args) => explain::run(&args),

@@ -6,10 +6,12 @@ use anyhow::{Context, anyhow};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wattline_api::Planned;
-use wattline_controller::planning::{PlanningError, plan};
+use wattline_controller::planning::{PlanningError, PlanningLimits, plan};
 use wattline_core::forecast::Horizon;
-use wattline_core::snapshot::Snapshot;
+use wattline_core::snapshot::{SizeLimits, Snapshot};
+use wattline_core::units::Seconds;
 
 /// A complete view to start from.
 const EXAMPLE: &str = include_str!("plan/example.json");
@@ -25,6 +27,9 @@ pub(crate) struct Args {
     /// Do not run the engine forward to foresee ends and costs
     #[arg(long)]
     no_forecast: bool,
+    /// Stop planning after this time
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = time_limit)]
+    time_limit: Duration,
     /// Print a small complete view to start from
     #[arg(long, conflicts_with_all = ["view", "json"])]
     example: bool,
@@ -45,8 +50,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let file = path.display().to_string();
     let snapshot = read(path, &file)?;
     let steps = (!args.no_forecast).then_some(Horizon::default().steps);
-    let planned = plan(&snapshot, &args.policy, steps).map_err(|error| match error {
+    let limits =
+        PlanningLimits { size: SizeLimits::OWN, time: args.time_limit, steps, options: &[] };
+    let planned = plan(&snapshot, &args.policy, &limits).map_err(|error| match error {
         PlanningError::Event(error) => Failure::Failed(error.into()),
+        error @ PlanningError::TooLong(_) => {
+            Failure::Failed(anyhow!("{file}: {error}; --time-limit sets another limit"))
+        }
         error => Failure::Input(anyhow::Error::from(error).context(file)),
     })?;
     if args.json {
@@ -55,8 +65,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     output::text(&text(&planned))
 }
 
-/// A view is a few megabytes; a gigabyte is another thing.
-const MOST_BYTES: u64 = 1 << 30;
+/// From a tenth of a second to a day.
+fn time_limit(text: &str) -> std::result::Result<Duration, String> {
+    let time: Seconds = text.parse().map_err(|error| format!("{error}"))?;
+    if !(0.1..=86_400.0).contains(&time.get()) {
+        return Err(format!("{text} is not between 0.1 s and a day"));
+    }
+    Ok(Duration::from_secs_f64(time.get()))
+}
+
+/// A view is a few megabytes; reading one takes some ten times its size.
+const MOST_BYTES: u64 = 256 << 20;
 
 fn read(path: &Path, file: &str) -> Result<Snapshot> {
     let mut text = String::new();

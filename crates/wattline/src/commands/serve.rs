@@ -15,7 +15,9 @@ use wattline_controller::daemon::{
     BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads, say_ready,
     say_stopping,
 };
-use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, Tokens, claim};
+use wattline_controller::http::{
+    Access, Api, Audit, Limits, Listening, QuotaFile, Reload, Sockets, Tokens, claim,
+};
 use wattline_controller::plan_time::PLAN_LIMIT;
 use wattline_controller::slurm::Mode;
 use wattline_controller::store::{Keep, Store};
@@ -63,7 +65,7 @@ pub(crate) struct Args {
     api: ApiArgs,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "API")]
 struct ApiArgs {
     /// The Unix socket to answer at [default: $XDG_RUNTIME_DIR/wattline.sock, or
@@ -82,9 +84,15 @@ struct ApiArgs {
     /// Members of this group may do everything too
     #[arg(long, value_name = "GROUP")]
     admin_group: Option<String>,
-    /// The highest weight that users may give a job; USER=WEIGHT for one of them [default: any]
+    /// The highest weight that users may give a job; USER=WEIGHT for one of them [default: as
+    /// --limits says, or "1000 EUR/h"]
     #[arg(long, value_name = "[USER=]WEIGHT")]
     max_weight: Vec<String>,
+    /// What users may ask for at most: a TOML file with the tables [default], [users.NAME] and
+    /// [accounts.NAME] and their fields jobs_waiting, jobs_per_minute, requests_per_second and
+    /// weight; read again at SIGHUP [default: 10000, 3000, 1000 and "1000 EUR/h"]
+    #[arg(long, value_name = "FILE.toml")]
+    limits: Option<PathBuf>,
     /// Where changes and refusals are written down [default: the journal's name with .audit]
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
@@ -341,7 +349,53 @@ fn access(args: &ApiArgs) -> Result<Access> {
     if let Some(file) = &args.tokens {
         access.tokens = Tokens::read(file).map_err(Failure::input)?;
     }
+    if let Some(file) = &args.limits {
+        access.quotas = quotas(file)?;
+    }
     Ok(access)
+}
+
+fn quotas(path: &Path) -> Result<QuotaFile> {
+    let file = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {file}"));
+    let text = text.map_err(Failure::Input)?;
+    // Its message names the line and the field.
+    let quotas: QuotaFile = toml::from_str(&text).map_err(|error| {
+        Failure::input(anyhow::anyhow!("{file}: {}", error.to_string().trim_end()))
+    })?;
+    quotas.check().map_err(|error| Failure::input(anyhow::anyhow!("{file}: {error}")))?;
+    Ok(quotas)
+}
+
+/// Reads the configuration again: the tokens, the limits of users, and a site's prices.
+fn reloading(args: &Args, api: &Api, daemon: &Daemon) -> Reload {
+    let (options, site) = (args.api.clone(), args.source.site().map(Path::to_owned));
+    let (api, daemon) = (api.clone(), daemon.clone());
+    let prices = |path: &Path| site::read(path).map(|live| live.parts.prices);
+    let mut before = site.as_deref().and_then(|path| prices(path).ok());
+    Box::new(move || {
+        let message = |failure: Failure| failure.message();
+        // All is read before anything changes.
+        let access = access(&options).map_err(message)?;
+        let now = site.as_deref().map(prices).transpose().map_err(message)?;
+        let mut said = Vec::new();
+        for (what, file) in [("tokens", &options.tokens), ("limits", &options.limits)] {
+            said.extend(file.as_ref().map(|file| format!("read {what} again: {}", file.display())));
+        }
+        if let Some(prices) = now.filter(|prices| before.as_ref() != Some(prices)) {
+            let set = daemon.desk().set_prices(daemon.pace().now(), prices.clone());
+            set.map_err(|error| format!("the new prices were not written down: {error}"))?;
+            daemon.waker().wake();
+            before = Some(prices);
+            said.push("the site's new prices hold from now on".to_owned());
+        }
+        api.set_access(access);
+        said.push(
+            "options, and the rest of a site's file, need a restart; `wattline budget` sets the budget"
+                .to_owned(),
+        );
+        Ok(said)
+    })
 }
 
 /// What is served; ends, and leaves no socket behind, when it is dropped.
@@ -388,7 +442,9 @@ fn listen(
         sockets.tcp = Some(bound.map_err(Failure::Input)?);
     }
     let socket = sockets.unix.is_some().then_some(path);
-    let listening = Listening::start(&api, sockets).map_err(|e| Failure::Failed(e.into()))?;
+    let reload = reloading(args, &api, daemon);
+    let listening = Listening::start(&api, sockets, reload);
+    let listening = listening.map_err(|e| Failure::Failed(e.into()))?;
     if let Some(path) = &socket {
         tracing::info!("answers at the socket {}", path.display());
     }

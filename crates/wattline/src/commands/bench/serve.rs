@@ -111,8 +111,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let limits = Limits::default();
     let api = Api::new(daemon.clone(), workloads, Access::default(), audit, limits);
     let unix = claim(&files.with("sock")).map_err(Failure::input)?;
-    let listening = Listening::start(&api, Sockets { unix: Some(unix), tcp: None })
-        .map_err(|error| Failure::Failed(error.into()))?;
+    let listening = Listening::start(
+        &api,
+        Sockets { unix: Some(unix), tcp: None },
+        Box::new(|| Ok(Vec::new())),
+    )
+    .map_err(|error| Failure::Failed(error.into()))?;
     let before = daemon.picture();
     let (queued, running) = (before.unfinished.len() - before.running, before.running);
     let (socket, rate, seconds) = (files.with("sock"), args.rate, args.seconds);
