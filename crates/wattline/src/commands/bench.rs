@@ -2,6 +2,7 @@
 
 mod andreas;
 mod gap;
+mod history;
 mod plan;
 mod predict;
 mod results;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Plan(plan::Args),
     /// A controller with 10,000 jobs waiting for 1,000 nodes: control cycle, API latency, memory
     Serve(serve::Args),
+    /// What a million ended jobs cost: restart, memory, turns of the loop, reports
+    History(history::Args),
     /// Run the commands of a list and write a page with what they print
     Results(results::Args),
     /// Fits, predictions and online updates per second of the predictor, with 10,000 measurements
@@ -81,6 +84,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Serve(args) => serve::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Gap(args) => gap::run(args),
+        Command::History(args) => history::run(args),
     }
 }
 
