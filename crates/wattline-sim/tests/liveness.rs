@@ -342,7 +342,7 @@ fn every_runnable_job_ends(draw: &Draw) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(wattline_testing::cases(150, 9))]
+    #![proptest_config(wattline_testing::cases(600, 9))]
 
     #[test]
     fn whatever_fails_and_comes_back_every_runnable_job_ends(draw in draws()) {

@@ -19,7 +19,7 @@ use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::plan::Reason;
 use wattline_core::power::{NodePower, TOLERANCE};
-use wattline_core::state::{JobState, NodeState, Phase, Progress, Residents, Target};
+use wattline_core::state::{JobState, Phase, Progress, Residents, Target};
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// One job as it was.
