@@ -6,7 +6,6 @@ mod common;
 use common::{refused, stdout, wattline};
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -48,16 +47,24 @@ impl Place {
 
     /// A controller that stays, and has written something.
     fn running(&self, journal: &str) -> Child {
+        // A file, because a controller ends when nobody reads what it prints.
+        let out = self.path("out");
         let mut command = self.serve(journal, &["--stay"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        for line in lines {
-            let status: Value = serde_json::from_str(&line.unwrap()).unwrap();
-            if status["journal"].as_u64().unwrap() > 0 {
+        command.stdout(fs::File::create(&out).unwrap()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let text = fs::read_to_string(&out).unwrap();
+            let mut entries = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["journal"].as_u64());
+            if entries.any(|entries| entries > 0) {
                 return child;
             }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("the controller ended");
+        child.kill().unwrap();
+        panic!("it writes nothing: {:?}", child.wait_with_output());
     }
 
     /// Runs the scenario to its end.
