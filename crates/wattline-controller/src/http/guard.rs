@@ -98,8 +98,9 @@ async fn identify(api: &Api, peer: Peer, token: Option<&str>) -> Result<Identity
 /// Whether this peer may ask for what anybody may ask for.
 fn may_look(api: &Api, peer: Peer) -> Result<(), Refusal> {
     let remote = match peer {
-        Peer::Unix { uid } => format!("uid {uid}"),
-        Peer::Tcp(address) => address.ip().to_string(),
+        Peer::Unix { uid } => format!("open uid {uid}"),
+        // Apart from those who guess tokens: behind a proxy all come from one address.
+        Peer::Tcp(address) => format!("open {}", address.ip()),
     };
     let taken = api.buckets.take(&remote, 1.0, api.limits.rate, Instant::now());
     taken.map_err(Refusal::too_often)

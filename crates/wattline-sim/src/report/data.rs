@@ -150,26 +150,6 @@ pub fn plain_cell(name: &str) -> String {
     cell
 }
 
-#[cfg(test)]
-mod tests {
-    use super::plain_cell;
-
-    #[test]
-    fn names_are_neither_formulas_nor_commands_of_a_terminal() {
-        for (name, cell) in [
-            ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
-            ("+1", "'+1"),
-            ("-2+3", "'-2+3"),
-            ("@SUM(A1)", "'@SUM(A1)"),
-            ("\u{1b}[31mred", "\\u{1b}[31mred"),
-            ("\t=1", "'\\t=1"),
-            ("llama-3 = good", "llama-3 = good"),
-        ] {
-            assert_eq!(plain_cell(name), cell);
-        }
-    }
-}
-
 /// What the report of these runs shows. Power and Gantt need runs that were recorded.
 #[must_use]
 pub fn input(instance: &Instance, outcomes: &[Outcome], about: &str) -> ReportInput {
@@ -316,4 +296,24 @@ fn gantt(instance: &Instance, outcome: &Outcome) -> Gantt {
         }
     }
     gantt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_cell;
+
+    #[test]
+    fn names_are_neither_formulas_nor_commands_of_a_terminal() {
+        for (name, cell) in [
+            ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+            ("+1", "'+1"),
+            ("-2+3", "'-2+3"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\t=1", "'\\t=1"),
+            ("llama-3 = good", "llama-3 = good"),
+        ] {
+            assert_eq!(plain_cell(name), cell);
+        }
+    }
 }
