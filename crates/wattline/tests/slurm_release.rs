@@ -277,7 +277,7 @@ fn who_only_watches_from_now_on_touches_nothing() {
     lab.site("6 kW", "observe");
     lab.control(&site);
     lab.until("an answer", LONG, || lab.ask(&["queue"]).is_some());
-    assert!(lab.log().contains("from now on it is only watched"), "{}", lab.log());
+    assert!(lab.log().contains("from now on the cluster is only observed"), "{}", lab.log());
     let restarts = job(&lab, long).key.restarts;
     // One ends, GPUs become free, and a budget below what the other needs changes nothing.
     lab.until("the end of one", Duration::from_secs(90), || {

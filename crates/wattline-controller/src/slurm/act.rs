@@ -222,11 +222,9 @@ impl Slurm {
     }
 
     /// A job was let go, or could not be: then it is held again.
-    pub(super) fn let_go(&mut self, now: Timestamp, action: ActionId, number: &str, fine: bool) {
-        let Some(wanted) = self.wanted.get_mut(&action) else { return };
-        wanted.step = if fine { Step::Released(now) } else { Step::GivingUp(now) };
-        if !fine && let Some(job) = number.split(['_', '+']).next().and_then(|n| n.parse().ok()) {
-            self.hold(now, job, number);
+    pub(super) fn let_go(&mut self, now: Timestamp, action: ActionId, fine: bool) {
+        if let Some(wanted) = self.wanted.get_mut(&action) {
+            wanted.step = if fine { Step::Released(now) } else { Step::GivingUp(now) };
         }
     }
 

@@ -257,7 +257,12 @@ impl Slurm {
             self.complain(format!("{}: {}", order.complaint, failure.said));
         }
         match &order.purpose {
-            Purpose::Start(action, number) => self.let_go(now, *action, number, failed.is_none()),
+            Purpose::Start(action, number) => {
+                self.let_go(now, *action, failed.is_none());
+                if let (Some(_), Some(Target::Job(job))) = (failed, order.targets.first()) {
+                    self.hold(now, *job, number);
+                }
+            }
             Purpose::Stop(action, before) if failed.is_some() => {
                 if let Some(wanted) = self.wanted.get_mut(action) {
                     wanted.step = *before;

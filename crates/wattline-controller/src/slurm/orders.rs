@@ -257,7 +257,9 @@ impl Orders {
         for target in &order.targets {
             self.busy.remove(target);
             self.ended.insert(*target, outcome.ended);
-            if outcome.result.is_err() {
+            // A job that could not be let go is held at once; if that fails too, it waits.
+            let follows = matches!(order.purpose, Purpose::Start(..));
+            if outcome.result.is_err() && !follows {
                 self.failed.insert(*target, now);
             }
         }
