@@ -292,13 +292,18 @@ impl<B: Backend> Controller<B> {
         };
         reports.sort_by_key(|report| report.number);
         let now = self.write_down(now, reports)?;
+        let acted = self.act(now);
         let planned = self.plan(now);
-        // What is written down is done, whatever became of the plan.
-        let acted = act(&mut self.backend, &mut self.replica, now);
         let filed = self.file_ended();
         planned?;
         filed?;
         Ok(answer.and(acted)?)
+    }
+
+    /// The cluster is told what to do right after each entry that says so, at the time of that
+    /// entry: a replay does the same to an emulated cluster. In between nothing new is sent.
+    fn act(&mut self, now: Timestamp) -> Result<(), BackendError> {
+        act(&mut self.backend, &mut self.replica, now)
     }
 
     fn file_ended(&mut self) -> Result<(), ControllerError> {
@@ -322,12 +327,17 @@ impl<B: Backend> Controller<B> {
             let mut ledger = desk.ledger();
             self.hear(&mut ledger);
             let plan = self.replica.engine.plan_as_is();
-            if !plan.is_empty() {
+            let decided = !plan.is_empty();
+            if decided {
                 let entry = ledger.decided(now, self.decision(None, &plan, Duration::ZERO));
                 let entry = ledger.write_down(entry)?;
                 self.replica.replay(entry);
             }
+            drop(ledger);
             self.leave_as_is = false;
+            if decided {
+                self.act(self.replica.now)?;
+            }
         }
         let current = self.backend.is_current(now);
         let due = self.replica.engine.plan_due(now).is_some();
@@ -335,8 +345,11 @@ impl<B: Backend> Controller<B> {
             let desk = self.desk.clone();
             let mut ledger = desk.ledger();
             self.hear(&mut ledger);
-            if let Some(plan) = self.replica.engine.load_to_shed(now) {
-                self.record(&mut ledger, now, None, plan, Duration::ZERO)?;
+            if let Some(plan) = self.replica.engine.load_to_shed(now)
+                && self.record(&mut ledger, now, None, plan, Duration::ZERO)?
+            {
+                drop(ledger);
+                self.act(self.replica.now)?;
             }
         }
         if !current {
@@ -374,7 +387,10 @@ impl<B: Backend> Controller<B> {
                     if dropped > 0 {
                         tracing::debug!(dropped, "parts of a plan no longer held");
                     }
-                    self.record(&mut ledger, now, Some(&request), plan, took)?;
+                    if self.record(&mut ledger, now, Some(&request), plan, took)? {
+                        drop(ledger);
+                        self.act(self.replica.now)?;
+                    }
                 }
                 Verdict::Stale => tracing::debug!("a plan no longer held"),
                 Verdict::Refused(violations) => engine.refuse(self.planner.policy(), violations),
@@ -383,7 +399,8 @@ impl<B: Backend> Controller<B> {
         Ok(())
     }
 
-    /// Writes a decision down and applies it. If it cannot be written, it is planned again.
+    /// Writes a decision down and applies it, unless it changes nothing; says whether it did. If it
+    /// cannot be written, it is planned again.
     fn record(
         &mut self,
         ledger: &mut Ledger,
@@ -391,9 +408,9 @@ impl<B: Backend> Controller<B> {
         request: Option<&PlanRequest>,
         plan: CheckedPlan,
         took: Duration,
-    ) -> Result<(), ControllerError> {
+    ) -> Result<bool, ControllerError> {
         if plan.plan().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let decision = self.decision(request, plan.plan(), took);
         let policy = decision.policy.clone();
@@ -401,7 +418,7 @@ impl<B: Backend> Controller<B> {
         match ledger.write_down(entry) {
             Ok(entry) => {
                 self.replica.decide(entry.at, &policy, plan);
-                Ok(())
+                Ok(true)
             }
             Err(error) => {
                 self.replica.engine.plan_again(now);
