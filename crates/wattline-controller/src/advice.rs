@@ -3,7 +3,7 @@
 //! A fork of the engine plans with a fresh policy, whoever decides in the engine itself. What would
 //! come of it is the fork run forward. Nothing of this reaches the cluster.
 
-use crate::directory::Directory;
+use crate::job_registry::JobRegistry;
 use crate::planning::{action, foreseen, node_action, on, reason_value, why, word};
 use wattline_api::{Advice, AdvisedJob, PlannedNode};
 use wattline_core::Timestamp;
@@ -22,7 +22,7 @@ const MOST_TOLD: usize = 5;
 /// if there is none.
 pub fn advise(
     engine: &Engine<'static>,
-    directory: &Directory,
+    registry: &JobRegistry,
     (name, policy): (&str, Box<dyn Policy>),
     now: Timestamp,
     go_on: Option<&dyn Fn() -> bool>,
@@ -45,7 +45,7 @@ pub fn advise(
             verb => jobs.push(AdvisedJob {
                 job: id.0,
                 name: job.job.name.to_string(),
-                user: directory.origin(id).map_or_else(String::new, |o| o.user.to_string()),
+                user: registry.origin(id).map_or_else(String::new, |o| o.user.to_string()),
                 action: verb.to_owned(),
                 holds: held.map(|held| placement(after, held)),
                 runs: job.planned.as_ref().map(|planned| placement(after, planned)),

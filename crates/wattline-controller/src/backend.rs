@@ -1,6 +1,6 @@
 //! What actions act on.
 
-use crate::directory::{Directory, Drawn, Note, Submission};
+use crate::job_registry::{Drawn, JobRegistry, JournalNote, Submission};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub struct Report {
     /// Counted from 1, without a gap.
     pub number: u64,
     /// What.
-    pub news: News,
+    pub news: BackendEvent,
 }
 
 /// What may happen on a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum News {
+pub enum BackendEvent {
     /// The engine has a word for it.
     Event(Event),
     /// The same, with something to remember about it.
-    Noted(Event, Note),
+    Noted(Event, JournalNote),
     /// Somebody has submitted a job there; it gets the next id.
     Submission(Box<Submission>),
 }
@@ -41,7 +41,7 @@ pub struct Known<'a> {
     /// What is planned and held.
     pub engine: &'a Engine<'static>,
     /// Names and origins.
-    pub directory: &'a Directory,
+    pub registry: &'a JobRegistry,
 }
 
 /// Wakes the loop: something is to be heard.

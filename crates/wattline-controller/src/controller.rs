@@ -10,13 +10,13 @@ mod replica;
 
 pub use image::Opened;
 
-use crate::backend::{Backend, BackendError, Known, News, Report};
-use crate::desk::{Desk, Ledger};
-use crate::directory::Directory;
+use crate::backend::{Backend, BackendError, BackendEvent, Known, Report};
 use crate::emulated::Emulated;
 use crate::job_history::EndedJob;
+use crate::job_registry::JobRegistry;
+use crate::journal::{Decision, Entry, Keep, Saved, Store, StoreError};
 use crate::planner::{Answer, Planner};
-use crate::store::{Decision, Entry, Keep, Saved, Store, StoreError};
+use crate::request_intake::{JournalWriter, RequestIntake};
 use replica::Replica;
 use std::time::Duration;
 use thiserror::Error;
@@ -73,7 +73,7 @@ pub struct InitialState {
 /// The engine, its journal and its cluster.
 pub struct Controller<B> {
     replica: Replica,
-    desk: Desk,
+    intake: RequestIntake,
     backend: B,
     planner: Box<dyn Planner>,
     opened: Opened,
@@ -97,18 +97,18 @@ impl<B: Backend> Controller<B> {
         backend: B,
         planner: Box<dyn Planner>,
     ) -> Result<Self, ControllerError> {
-        let desk = Desk::new(store, initial.at, &initial.workloads);
+        let intake = RequestIntake::new(store, initial.at, &initial.workloads);
         let mut replica = Replica::new(initial);
-        let opened = image::load_snapshot(&desk, &mut replica, |_, _| Ok(()))?;
+        let opened = image::load_snapshot(&intake, &mut replica, |_, _| Ok(()))?;
         // This controller has sent nothing yet.
         replica.sent.values_mut().for_each(|sent| sent.at = None);
         let mut backend = backend;
-        read(&desk, opened.after, |store, entry| {
+        read(&intake, opened.after, |store, entry| {
             replica.replay(entry);
             replica.learned.clear();
             file_ended(store, &mut replica, &mut backend, FILED_TOGETHER).map(drop)
         })?;
-        let mut controller = Self::over(replica, desk, backend, planner, opened);
+        let mut controller = Self::over(replica, intake, backend, planner, opened);
         controller.file_ended()?;
         // They ended in an earlier life.
         controller.ended.clear();
@@ -117,7 +117,7 @@ impl<B: Backend> Controller<B> {
 
     fn over(
         replica: Replica,
-        desk: Desk,
+        intake: RequestIntake,
         backend: B,
         planner: Box<dyn Planner>,
         opened: Opened,
@@ -126,7 +126,7 @@ impl<B: Backend> Controller<B> {
         let leave_as_is = !planner.decides();
         let mut controller = Self {
             replica,
-            desk,
+            intake,
             backend,
             planner,
             opened,
@@ -135,7 +135,7 @@ impl<B: Backend> Controller<B> {
             leave_as_is,
         };
         controller.replica.engine.set_controls(controller.planner.decides());
-        if controller.desk.journal(Store::len) > 0 {
+        if controller.intake.journal(Store::len) > 0 {
             controller.replica.engine.plan_again(controller.replica.now);
         }
         controller
@@ -188,7 +188,7 @@ impl<B: Backend> Controller<B> {
     /// How many entries a restart would have to read now.
     #[must_use]
     pub fn entries_to_read(&self) -> u64 {
-        self.desk.journal(|store| store.len().saturating_sub(store.last_saved()))
+        self.intake.journal(|store| store.len().saturating_sub(store.last_saved()))
     }
 
     /// Writes all that it knows into the journal, so that a restart need not read what came before.
@@ -198,18 +198,18 @@ impl<B: Backend> Controller<B> {
     /// When it cannot be written.
     pub fn save(&mut self, keep: &Keep) -> Result<(), ControllerError> {
         let (number, counts) = {
-            let mut ledger = self.desk.ledger();
-            for entry in ledger.take_unread() {
+            let mut writer = self.intake.writer();
+            for entry in writer.take_unread() {
                 self.replica.take_in(entry);
             }
-            let filed = file_ended(&ledger.store, &mut self.replica, &mut self.backend, 1)?;
+            let filed = file_ended(&writer.store, &mut self.replica, &mut self.backend, 1)?;
             self.ended.extend(filed);
-            (ledger.store.len(), ledger.counts.clone())
+            (writer.store.len(), writer.counts.clone())
         };
         // Requests are taken while this is put together.
         let image = image::of(&self.replica, counts, self.backend.image())?;
         let saved = Saved { number, at: self.replica.now };
-        Ok(self.desk.ledger().store.save(saved, &image, keep)?)
+        Ok(self.intake.writer().store.save(saved, &image, keep)?)
     }
 
     /// What it knows.
@@ -220,8 +220,8 @@ impl<B: Backend> Controller<B> {
 
     /// Names and origins.
     #[must_use]
-    pub fn directory(&self) -> &Directory {
-        &self.replica.directory
+    pub fn registry(&self) -> &JobRegistry {
+        &self.replica.registry
     }
 
     /// The next thing an administrator should hear of.
@@ -247,8 +247,8 @@ impl<B: Backend> Controller<B> {
 
     /// Where requests are taken.
     #[must_use]
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    pub fn intake(&self) -> &RequestIntake {
+        &self.intake
     }
 
     /// The time it goes by.
@@ -307,8 +307,8 @@ impl<B: Backend> Controller<B> {
     }
 
     fn file_ended(&mut self) -> Result<(), ControllerError> {
-        let ledger = self.desk.ledger();
-        let filed = file_ended(&ledger.store, &mut self.replica, &mut self.backend, 1)?;
+        let writer = self.intake.writer();
+        let filed = file_ended(&writer.store, &mut self.replica, &mut self.backend, 1)?;
         self.ended.extend(filed);
         Ok(())
     }
@@ -323,17 +323,17 @@ impl<B: Backend> Controller<B> {
     /// decided.
     fn plan(&mut self, now: Timestamp) -> Result<(), ControllerError> {
         if self.leave_as_is {
-            let desk = self.desk.clone();
-            let mut ledger = desk.ledger();
-            self.hear(&mut ledger);
+            let intake = self.intake.clone();
+            let mut writer = intake.writer();
+            self.hear(&mut writer);
             let plan = self.replica.engine.plan_as_is();
             let decided = !plan.is_empty();
             if decided {
-                let entry = ledger.decided(now, self.decision(None, &plan, Duration::ZERO));
-                let entry = ledger.write_down(entry)?;
+                let entry = writer.decided(now, self.decision(None, &plan, Duration::ZERO));
+                let entry = writer.write_down(entry)?;
                 self.replica.replay(entry);
             }
-            drop(ledger);
+            drop(writer);
             self.leave_as_is = false;
             if decided {
                 self.act(self.replica.now)?;
@@ -342,13 +342,13 @@ impl<B: Backend> Controller<B> {
         let current = self.backend.is_current(now);
         let due = self.replica.engine.plan_due(now).is_some();
         if due || !current || !self.planner.is_free() {
-            let desk = self.desk.clone();
-            let mut ledger = desk.ledger();
-            self.hear(&mut ledger);
+            let intake = self.intake.clone();
+            let mut writer = intake.writer();
+            self.hear(&mut writer);
             if let Some(plan) = self.replica.engine.load_to_shed(now)
-                && self.record(&mut ledger, now, None, plan, Duration::ZERO)?
+                && self.record(&mut writer, now, None, plan, Duration::ZERO)?
             {
-                drop(ledger);
+                drop(writer);
                 self.act(self.replica.now)?;
             }
         }
@@ -378,17 +378,17 @@ impl<B: Backend> Controller<B> {
                 continue;
             };
             // No request comes between the judgement and the decision in the journal.
-            let desk = self.desk.clone();
-            let mut ledger = desk.ledger();
-            self.hear(&mut ledger);
+            let intake = self.intake.clone();
+            let mut writer = intake.writer();
+            self.hear(&mut writer);
             let engine = &mut self.replica.engine;
             match engine.judge(now, &request, plan) {
                 Verdict::Good { plan, dropped } => {
                     if dropped > 0 {
                         tracing::debug!(dropped, "parts of a plan no longer held");
                     }
-                    if self.record(&mut ledger, now, Some(&request), plan, took)? {
-                        drop(ledger);
+                    if self.record(&mut writer, now, Some(&request), plan, took)? {
+                        drop(writer);
                         self.act(self.replica.now)?;
                     }
                 }
@@ -403,7 +403,7 @@ impl<B: Backend> Controller<B> {
     /// cannot be written, it is planned again.
     fn record(
         &mut self,
-        ledger: &mut Ledger,
+        writer: &mut JournalWriter,
         now: Timestamp,
         request: Option<&PlanRequest>,
         plan: CheckedPlan,
@@ -414,8 +414,8 @@ impl<B: Backend> Controller<B> {
         }
         let decision = self.decision(request, plan.plan(), took);
         let policy = decision.policy.clone();
-        let entry = ledger.decided(now, decision);
-        match ledger.write_down(entry) {
+        let entry = writer.decided(now, decision);
+        match writer.write_down(entry) {
             Ok(entry) => {
                 self.replica.decide(entry.at, &policy, plan);
                 Ok(true)
@@ -443,14 +443,14 @@ impl<B: Backend> Controller<B> {
         }
     }
 
-    /// What was written down at the desk since the last turn.
+    /// What was written down at the intake since the last turn.
     fn hear_requests(&mut self) {
-        let desk = self.desk.clone();
-        self.hear(&mut desk.ledger());
+        let intake = self.intake.clone();
+        self.hear(&mut intake.writer());
     }
 
-    fn hear(&mut self, ledger: &mut Ledger) {
-        for entry in ledger.take_unread() {
+    fn hear(&mut self, writer: &mut JournalWriter) {
+        for entry in writer.take_unread() {
             self.replica.take_in(entry);
         }
     }
@@ -462,8 +462,8 @@ impl<B: Backend> Controller<B> {
         now: Timestamp,
         reports: Vec<Report>,
     ) -> Result<Timestamp, ControllerError> {
-        let mut ledger = self.desk.ledger();
-        for entry in ledger.take_unread() {
+        let mut writer = self.intake.writer();
+        for entry in writer.take_unread() {
             self.replica.take_in(entry);
         }
         let mut next = self.replica.next_report;
@@ -475,18 +475,18 @@ impl<B: Backend> Controller<B> {
             }
             next += 1;
             match news {
-                News::Event(event) => events.push(event),
-                News::Noted(event, note) => {
+                BackendEvent::Event(event) => events.push(event),
+                BackendEvent::Noted(event, note) => {
                     events.push(event);
                     notes.push(note);
                 }
-                News::Submission(submission) => {
-                    ledger.admit(*submission, jobs, &mut events, &mut notes);
+                BackendEvent::Submission(submission) => {
+                    writer.admit(*submission, jobs, &mut events, &mut notes);
                     jobs += 1;
                 }
             }
         }
-        let at = ledger.time(now);
+        let at = writer.time(now);
         let due = self.replica.engine.next_retry().is_some_and(|retry| retry <= at);
         // When the cluster hears of an action is written down too.
         let unsent = self.replica.sent.values().any(|sent| sent.at.is_none());
@@ -496,8 +496,8 @@ impl<B: Backend> Controller<B> {
         self.replica.particulars(at, &events, &mut notes);
         let decisions = Vec::new();
         let entry = Entry { at, events, next_report: next, acts: true, notes, decisions };
-        let entry = ledger.write_down(entry)?;
-        drop(ledger);
+        let entry = writer.write_down(entry)?;
+        drop(writer);
         self.replica.take_in(entry);
         Ok(at)
     }
@@ -510,14 +510,14 @@ fn act(
     replica: &mut Replica,
     now: Timestamp,
 ) -> Result<(), BackendError> {
-    let Replica { engine, directory, sent, .. } = replica;
+    let Replica { engine, registry, sent, .. } = replica;
     let mut outcome = Ok(());
     for sent in sent.values_mut() {
         if sent.at.is_some_and(|at| now < at + AGAIN) {
             continue;
         }
         tracing::debug!(action = sent.action.id.0, kind = ?sent.action.kind, "sent");
-        match backend.send(now, &sent.action, Known { engine, directory }) {
+        match backend.send(now, &sent.action, Known { engine, registry }) {
             Ok(()) => sent.at = Some(now),
             Err(error) => outcome = Err(error),
         }
@@ -527,12 +527,12 @@ fn act(
 
 /// Reads the journal after an entry.
 fn read(
-    desk: &Desk,
+    intake: &RequestIntake,
     after: u64,
     mut take: impl FnMut(&Store, Entry) -> Result<(), ControllerError>,
 ) -> Result<(), ControllerError> {
-    let mut ledger = desk.ledger();
-    let Ledger { store, counts, .. } = &mut *ledger;
+    let mut writer = intake.writer();
+    let JournalWriter { store, counts, .. } = &mut *writer;
     let store = &*store;
     store.read_after(after, |entry| {
         counts.follow(&entry);
@@ -579,19 +579,19 @@ impl Controller<Emulated> {
         mut backend: Emulated,
         planner: Box<dyn Planner>,
     ) -> Result<Self, ControllerError> {
-        let desk = Desk::new(store, initial.at, &initial.workloads);
+        let intake = RequestIntake::new(store, initial.at, &initial.workloads);
         let mut replica = Replica::new(initial);
         let opened =
-            image::load_snapshot(&desk, &mut replica, |image, job| backend.restore(image, job))?;
+            image::load_snapshot(&intake, &mut replica, |image, job| backend.restore(image, job))?;
         let mut number = opened.after;
-        read(&desk, opened.after, |store, entry| {
+        read(&intake, opened.after, |store, entry| {
             number += 1;
             let (at, acts) = (entry.at, entry.acts);
             let again = backend.reports(at, replica.next_report, replica.known())?;
             let again = again.into_iter().filter(|report| report.number < entry.next_report);
-            let again: Vec<News> = again.map(|report| report.news).collect();
+            let again: Vec<BackendEvent> = again.map(|report| report.news).collect();
             let reported = entry.next_report - replica.next_report;
-            let told = entry.events.iter().cloned().map(News::Event);
+            let told = entry.events.iter().cloned().map(BackendEvent::Event);
             if again.len() as u64 != reported || (reported > 0 && !told.eq(again)) {
                 return Err(ControllerError::Otherwise(number));
             }
@@ -602,7 +602,7 @@ impl Controller<Emulated> {
             }
             file_ended(store, &mut replica, &mut backend, FILED_TOGETHER).map(drop)
         })?;
-        let mut controller = Self::over(replica, desk, backend, planner, opened);
+        let mut controller = Self::over(replica, intake, backend, planner, opened);
         controller.file_ended()?;
         // They ended in an earlier life.
         controller.ended.clear();

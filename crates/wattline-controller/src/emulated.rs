@@ -1,7 +1,7 @@
 //! The simulator's world as a cluster that outlives its controllers.
 
-use crate::backend::{Backend, BackendError, Known, News, Report};
-use crate::directory::Drawn;
+use crate::backend::{Backend, BackendError, BackendEvent, Known, Report};
+use crate::job_registry::Drawn;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Emulated {
     fn happen(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while let Some(event) = self.world.poll_event(self.now) {
-            self.reports.push_back(Report { number: self.next, news: News::Event(event) });
+            self.reports.push_back(Report { number: self.next, news: BackendEvent::Event(event) });
             self.next += 1;
         }
     }

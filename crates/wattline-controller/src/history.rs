@@ -4,8 +4,8 @@
 //! every version of the program.
 
 use crate::controller::SHED;
-use crate::directory::Note;
-use crate::store::{Entry, Store, StoreError};
+use crate::job_registry::JournalNote;
+use crate::journal::{Entry, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -137,25 +137,25 @@ impl History {
         self.span = Some((self.span.map_or(at, |(first, _)| first), at));
         let mut placed: BTreeMap<JobId, Placement> = BTreeMap::new();
         let mut limits: BTreeMap<JobId, Watts> = BTreeMap::new();
-        let mut later: Vec<Note> = Vec::new();
+        let mut later: Vec<JournalNote> = Vec::new();
         for note in entry.notes {
             match note {
-                Note::Workload(name) => self.workloads.push(name),
-                Note::Placed { job, placement, after } => {
+                JournalNote::Workload(name) => self.workloads.push(name),
+                JournalNote::Placed { job, placement, after } => {
                     if let Some(after) = after {
                         let again = self.find(job).is_some_and(|(_, past)| past.starts > 0);
                         self.delays.started(again, after);
                     }
                     placed.insert(job, placement);
                 }
-                Note::Left { after, .. } => self.delays.stopped(after),
-                Note::Limited { job, limit } => drop(limits.insert(job, limit)),
+                JournalNote::Left { after, .. } => self.delays.stopped(after),
+                JournalNote::Limited { job, limit } => drop(limits.insert(job, limit)),
                 // The job may be submitted in this entry.
-                note @ (Note::Origin { .. } | Note::Ended { .. }) => later.push(note),
-                Note::Key { .. }
-                | Note::Before { .. }
-                | Note::Drawn { .. }
-                | Note::Request { .. } => {}
+                note @ (JournalNote::Origin { .. } | JournalNote::Ended { .. }) => later.push(note),
+                JournalNote::Key { .. }
+                | JournalNote::Before { .. }
+                | JournalNote::Drawn { .. }
+                | JournalNote::Request { .. } => {}
             }
         }
         for event in entry.events {
@@ -187,14 +187,14 @@ impl History {
         }
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: JournalNote) {
         match note {
-            Note::Origin { job, origin } => {
+            JournalNote::Origin { job, origin } => {
                 if let (Some((_, past)), Some(slurm)) = (self.find(job), origin.slurm) {
                     past.partition = Some(slurm.partition);
                 }
             }
-            Note::Ended { job, how } => {
+            JournalNote::Ended { job, how } => {
                 if let Some((_, past)) = self.find(job) {
                     past.how = Some(how);
                 }

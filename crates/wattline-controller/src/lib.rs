@@ -1,7 +1,7 @@
 //! Wattline live: the engine that the simulator drives in virtual time, here over a cluster that
 //! goes on by itself.
 //!
-//! [`Desk`] takes requests, also while the engine plans. [`Controller`] is the loop without its
+//! [`RequestIntake`] takes requests, also while the engine plans. [`Controller`] is the loop without its
 //! clock and threads: the caller says what time it is. [`daemon`] is the clock and the thread that
 //! turn it, [`http`] what people and programs ask it over. All that the engine is told is in the [`journal`] before anything follows from it, so that a
 //! controller that died is the same again after reading it. What a cluster does is behind
@@ -13,33 +13,34 @@ mod backend;
 mod controller;
 pub mod daemon;
 mod deadline;
-mod desk;
-mod directory;
 mod emulated;
 mod foresight;
 pub mod history;
 pub mod http;
 pub mod job_history;
+mod job_registry;
 pub mod journal;
 pub mod log;
 pub mod plan_time;
 mod planner;
 pub mod planning;
-mod saving;
+mod request_intake;
 pub mod slurm;
+mod snapshot_schedule;
 mod watch;
 
 /// The earlier name of [`journal`].
 pub use journal as store;
 
-pub use backend::{Backend, BackendError, Known, News, Report, Wake};
+pub use backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
-pub use desk::{Desk, Once};
-pub use directory::{
-    Checkpoint, Directory, Drawn, Note, Origin, Per, Request, SlurmKey, SlurmOrigin, Submission,
-};
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};
+pub use job_registry::{
+    Checkpoint, Drawn, JobRegistry, JournalNote, Origin, Per, Request, SlurmKey, SlurmOrigin,
+    Submission,
+};
 pub use planner::{Answer, InlinePlanner, Planner};
-pub use saving::Saving;
+pub use request_intake::{Once, RequestIntake};
+pub use snapshot_schedule::SnapshotSchedule;
 pub use watch::Watch;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
-use wattline_controller::daemon::{Daemon, Drive, Pace};
-use wattline_controller::store::{Entry, Store, StoreError};
+use wattline_controller::daemon::{ClusterClock, Daemon, Drive};
+use wattline_controller::journal::{Entry, Store, StoreError};
 use wattline_controller::{Controller, Emulated, InitialState};
 use wattline_core::calendar::Calendar;
 use wattline_core::engine::Event;
@@ -76,8 +76,8 @@ fn has_shed(daemon: &Daemon) -> bool {
         shed |= entry.decisions.iter().any(|decision| &*decision.policy == "shed");
         Ok(())
     };
-    let last = daemon.desk().journal(Store::len).saturating_sub(20);
-    daemon.desk().journal(|store| store.read_after(last, read)).unwrap();
+    let last = daemon.intake().journal(Store::len).saturating_sub(20);
+    daemon.intake().journal(|store| store.read_after(last, read)).unwrap();
     shed
 }
 
@@ -100,8 +100,8 @@ fn a_plan_that_takes_five_seconds_keeps_nobody_waiting() {
             let policy = wattline_policies::policy("fifo").unwrap();
             Box::new(Slow { policy, slow: Arc::clone(&is_slow), plans: Arc::clone(&does_plan) })
         };
-        let pace = Pace::new(at, 1.0);
-        let mut drive = Drive::new(controller, pace, ("slow", Box::new(fresh)), true);
+        let cluster_clock = ClusterClock::new(at, 1.0);
+        let mut drive = Drive::new(controller, cluster_clock, ("slow", Box::new(fresh)), true);
         drive.plan_beside(Duration::from_secs(60)).unwrap();
         tell.send(drive.daemon()).unwrap();
         drive.run((), |_| ()).unwrap();
@@ -109,28 +109,31 @@ fn a_plan_that_takes_five_seconds_keeps_nobody_waiting() {
     let daemon = told.recv().unwrap();
     let submit = |from: usize, to: usize| {
         for job in &jobs[from..to] {
-            daemon.desk().submit_job(daemon.pace().now(), Arc::clone(job)).unwrap();
+            daemon.intake().submit_job(daemon.cluster_clock().now(), Arc::clone(job)).unwrap();
         }
         daemon.waker().wake();
     };
     submit(0, RUNNING);
-    until("jobs to run", || daemon.picture().running == RUNNING);
+    until("jobs to run", || daemon.read_model().running == RUNNING);
     submit(RUNNING, RUNNING + WAITING);
-    until("jobs to wait", || daemon.picture().unfinished.len() == RUNNING + WAITING);
+    until("jobs to wait", || daemon.read_model().unfinished.len() == RUNNING + WAITING);
     slow.store(true, Ordering::SeqCst);
     // Another job, so that a plan is wanted.
-    daemon.desk().cancel(daemon.pace().now(), wattline_core::ids::JobId(19_000)).unwrap();
+    daemon
+        .intake()
+        .cancel(daemon.cluster_clock().now(), wattline_core::ids::JobId(19_000))
+        .unwrap();
     daemon.waker().wake();
     until("a plan", || plans.load(Ordering::SeqCst));
-    let budget = daemon.picture().committed * 0.9;
+    let budget = daemon.read_model().committed * 0.9;
     let calendar = Calendar::constant(Watts::new(budget.get()));
-    daemon.desk().set_budget(daemon.pace().now(), Some(calendar)).unwrap();
+    daemon.intake().set_budget(daemon.cluster_clock().now(), Some(calendar)).unwrap();
     daemon.waker().wake();
     let shed = until("load to be shed", || has_shed(&daemon));
     assert!(plans.load(Ordering::SeqCst), "the plan is still being made");
-    let lower = until("less power", || daemon.picture().committed <= budget * 1.0001);
+    let lower = until("less power", || daemon.read_model().committed <= budget * 1.0001);
     assert!(plans.load(Ordering::SeqCst), "the plan is still being made");
-    let turns = Arc::clone(&daemon.picture().turns);
+    let turns = Arc::clone(&daemon.read_model().turns);
     println!(
         "{WAITING} waiting, a plan of {PLAN_TAKES:?}: load shed after {shed:?}, less committed \
          {lower:?} later; turns p50 {:?}, p99 {:?}, longest {:?}",

@@ -6,7 +6,7 @@ mod common;
 use common::{begin, instance, planner};
 use std::sync::Arc;
 use wattline_controller::Controller;
-use wattline_controller::store::Store;
+use wattline_controller::journal::Store;
 
 #[test]
 fn submissions_between_two_turns_are_one_plan() {
@@ -16,7 +16,7 @@ fn submissions_between_two_turns_are_one_plan() {
     let store = Store::open(&folder.path().join("journal"), &[]).unwrap();
     let mut controller = Controller::open(begin, store, cluster, planner("fifo")).unwrap();
     for job in &instance.jobs {
-        controller.desk().submit_job(job.submit, Arc::clone(job)).unwrap();
+        controller.intake().submit_job(job.submit, Arc::clone(job)).unwrap();
     }
     assert_eq!(controller.engine().stats().plans, 0, "nobody waits for a plan to submit");
     let now = controller.now();

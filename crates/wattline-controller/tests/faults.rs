@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use wattline_controller::store::{Entry, Keep, Store, StoreError};
+use wattline_controller::journal::{Entry, Keep, Store, StoreError};
 use wattline_controller::{
     Backend, BackendError, Controller, ControllerError, Emulated, InlinePlanner, Known, Report,
 };
@@ -252,9 +252,9 @@ fn run(seed: u64, folder: &Path) {
         };
         if happens(0.05) {
             let size = std::fs::metadata(stage.journal()).unwrap().len();
-            controller.desk().journal(|store| store.limit_size(size)).unwrap();
+            controller.intake().journal(|store| store.limit_size(size)).unwrap();
         } else {
-            controller.desk().journal(|store| store.limit_size(1 << 40)).unwrap();
+            controller.intake().journal(|store| store.limit_size(1 << 40)).unwrap();
         }
         let other = happens(0.01).then(|| policies[stage.random.borrow_mut().random_range(0..4)]);
         let hurries = happens(0.5).then(|| Effort::new(stage.random.borrow_mut().random()));
@@ -262,13 +262,13 @@ fn run(seed: u64, folder: &Path) {
         let (saves, prunes) = (happens(0.1), seed.is_multiple_of(7));
         let life = catch_unwind(AssertUnwindSafe(|| {
             while let Some(job) = jobs.get(acknowledged.len()).filter(|job| job.submit <= now) {
-                match controller.desk().submit_job(told, Arc::clone(job)) {
+                match controller.intake().submit_job(told, Arc::clone(job)) {
                     Ok(id) => acknowledged.push(id),
                     Err(error) => return Err(error),
                 }
             }
             if cancels {
-                controller.desk().cancel(told, JobId(acknowledged.len() as u32 / 2))?;
+                controller.intake().cancel(told, JobId(acknowledged.len() as u32 / 2))?;
             }
             if let Some(other) = other {
                 let policy = wattline_policies::policy(other).unwrap();
@@ -345,12 +345,12 @@ fn each_ran_once(controller: &Controller<Flaky>) {
         }
         Ok(())
     };
-    if controller.desk().journal(Store::pruned).unwrap() > 0 {
+    if controller.intake().journal(Store::pruned).unwrap() > 0 {
         // The beginning is gone; the engine has counted.
         assert_eq!(controller.engine().state().unfinished(), 0);
         return;
     }
-    controller.desk().journal(|store| store.read(read)).unwrap();
+    controller.intake().journal(|store| store.read(read)).unwrap();
     let jobs = controller.engine().state().job_count();
     assert!(finished.values().all(|times| *times == 1));
     assert!(runs.values().all(|runs| !runs), "somebody runs after the end");

@@ -33,19 +33,19 @@ fn record(path: &Path) {
                 origin: Some(origin),
                 hold: next == 3,
             };
-            controller.desk().submit_once(now, submission, &format!("alice/{next}"), 7).unwrap();
+            controller.intake().submit_once(now, submission, &format!("alice/{next}"), 7).unwrap();
             next += 1;
         }
-        let desk = controller.desk().clone();
+        let intake = controller.intake().clone();
         match turn {
-            4 => desk.set_prices(now, instance.prices.clone()).unwrap(),
+            4 => intake.set_prices(now, instance.prices.clone()).unwrap(),
             30 => {
-                desk.set_budget(now, instance.budget.clone().map(|b| b.map(|w| w * 0.8))).unwrap()
+                intake.set_budget(now, instance.budget.clone().map(|b| b.map(|w| w * 0.8))).unwrap()
             }
-            12 => desk.set_budget(now, instance.budget.clone()).unwrap(),
-            15 => desk.hold(now, JobId(3), false).unwrap(),
-            16 => desk.update(now, JobId(3), None, EurosPerSecond::new(0.01)).unwrap(),
-            17 => desk.cancel(now, JobId(4)).unwrap(),
+            12 => intake.set_budget(now, instance.budget.clone()).unwrap(),
+            15 => intake.hold(now, JobId(3), false).unwrap(),
+            16 => intake.update(now, JobId(3), None, EurosPerSecond::new(0.01)).unwrap(),
+            17 => intake.cancel(now, JobId(4)).unwrap(),
             _ => {}
         }
         controller.turn(now).unwrap();
@@ -82,7 +82,7 @@ fn comes_to(path: &Path) -> String {
     let state = engine.state();
     let mut text = String::new();
     for (id, job) in state.unfinished_jobs() {
-        let owner = &controller.directory().origin(id).unwrap().user;
+        let owner = &controller.registry().origin(id).unwrap().user;
         let gpus = |placement: &Option<Placement>| {
             placement.as_ref().map(|placement| {
                 let gpus = placement.allocation.gpus().map(|gpu| gpu.to_string());

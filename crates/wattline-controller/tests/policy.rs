@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use wattline_controller::store::{Keep, Store};
+use wattline_controller::journal::{Keep, Store};
 use wattline_controller::{Controller, Emulated, InlinePlanner, Planner};
 use wattline_core::Timestamp;
 use wattline_core::plan::Plan;
@@ -24,7 +24,7 @@ fn open(instance: &Instance, path: &Path, planner: Box<dyn Planner>) -> Controll
     Controller::open_emulated(initial, store, cluster, planner).unwrap()
 }
 
-/// Counts how often it is asked, and breaks ties the other way round: what the policy inside names
+/// IdCounters how often it is asked, and breaks ties the other way round: what the policy inside names
 /// first, it names last.
 struct Counted {
     inner: Box<dyn Policy>,
@@ -57,10 +57,10 @@ fn work(controller: &mut Controller<Emulated>, instance: &Instance, turns: u32, 
         let now = controller.now() + Seconds::new(pause);
         let arrived = controller.engine().state().job_count();
         for job in instance.jobs[arrived..].iter().filter(|job| job.submit <= now) {
-            controller.desk().submit_job(now, Arc::clone(job)).unwrap();
+            controller.intake().submit_job(now, Arc::clone(job)).unwrap();
         }
         // A turn is made at its time even if nothing is written down then.
-        controller.desk().set_prices(now, instance.prices.clone()).unwrap();
+        controller.intake().set_prices(now, instance.prices.clone()).unwrap();
         controller.turn(now).unwrap();
     }
 }
@@ -110,7 +110,7 @@ fn what_was_only_watched_is_decided_about_and_left_alone_again() {
     let mut controller = open(&instance, &path, planner("watch"));
     let mut now = instance.jobs.last().unwrap().submit;
     for job in &instance.jobs {
-        controller.desk().submit_job(now, Arc::clone(job)).unwrap();
+        controller.intake().submit_job(now, Arc::clone(job)).unwrap();
     }
     let turns = |controller: &mut Controller<Emulated>, now: &mut Timestamp| {
         for _ in 0..30 {

@@ -6,7 +6,7 @@ mod common;
 use common::{begin, instance, planner};
 use std::path::Path;
 use std::sync::Arc;
-use wattline_controller::store::{Keep, Store};
+use wattline_controller::journal::{Keep, Store};
 use wattline_controller::{Controller, ControllerError, Emulated};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
@@ -44,11 +44,11 @@ fn run(
         last = now;
         for job in &instance.jobs[arrived..] {
             if job.submit <= now {
-                controller.desk().submit_job(now, Arc::clone(job)).unwrap();
+                controller.intake().submit_job(now, Arc::clone(job)).unwrap();
             }
         }
         // A turn is made at its time even if nothing is written down then.
-        controller.desk().set_prices(now, instance.prices.clone()).unwrap();
+        controller.intake().set_prices(now, instance.prices.clone()).unwrap();
         controller.turn(now).unwrap();
         turns += 1;
         assert!(turns < 10_000);

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use wattline_controller::store::{Keep, Store};
-use wattline_controller::{Controller, Emulated, InitialState, InlinePlanner, Saving};
+use wattline_controller::journal::{Keep, Store};
+use wattline_controller::{Controller, Emulated, InitialState, InlinePlanner, SnapshotSchedule};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
 use wattline_sim::scenario::Scenario;
@@ -48,25 +48,25 @@ fn restart() {
     let path = folder.path().join("journal");
     let mut controller = open(&instance, &path);
     let (mut entries, mut saving, mut saves, mut longest) = (0, 0.0, 0, 0.0_f64);
-    let mut pace = Saving::default();
+    let mut cluster_clock = SnapshotSchedule::default();
     let (began, mut now) = (Instant::now(), instance.start);
     while entries < wanted {
         now = now + Seconds::new(SECONDS_PER_TURN);
         let arrived = controller.engine().state().job_count();
         for job in instance.jobs[arrived..].iter().take_while(|job| job.submit <= now) {
-            controller.desk().submit_job(now, Arc::clone(job)).unwrap();
+            controller.intake().submit_job(now, Arc::clone(job)).unwrap();
         }
         let begins = Instant::now();
         controller.turn(now).unwrap();
-        pace.turned(begins.elapsed());
-        if pace.is_due(controller.entries_to_read()) {
+        cluster_clock.turned(begins.elapsed());
+        if cluster_clock.is_due(controller.entries_to_read()) {
             let begins = Instant::now();
             controller.save(&Keep::default()).unwrap();
-            pace.saved(begins.elapsed());
+            cluster_clock.saved(begins.elapsed());
             let took = begins.elapsed().as_secs_f64();
             (saving, saves, longest) = (saving + took, saves + 1, longest.max(took));
         }
-        entries = controller.desk().journal(Store::len);
+        entries = controller.intake().journal(Store::len);
     }
     let state = controller.engine().state();
     let (jobs, running) = (state.job_count(), state.held_jobs());

@@ -7,7 +7,7 @@ use common::{begin, instance, planner};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
-use wattline_controller::store::{Keep, Store, StoreError};
+use wattline_controller::journal::{Keep, Store, StoreError};
 use wattline_controller::{Controller, ControllerError, Emulated};
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
@@ -26,10 +26,10 @@ fn run(instance: &Instance, path: &Path, turns: u32, keep: &Keep) -> u64 {
         let now = controller.now() + Seconds::new(2.0);
         let arrived = controller.engine().state().job_count();
         for job in instance.jobs[arrived..].iter().filter(|job| job.submit <= now) {
-            controller.desk().submit_job(now, Arc::clone(job)).unwrap();
+            controller.intake().submit_job(now, Arc::clone(job)).unwrap();
         }
         // Something is written down each time.
-        controller.desk().set_budget(now, instance.budget.clone()).unwrap();
+        controller.intake().set_budget(now, instance.budget.clone()).unwrap();
         controller.turn(now).unwrap();
         if turn.is_multiple_of(100) {
             controller.save(keep).unwrap();

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 use wattline_controller::journal::{Decision, Entry, Store, StoreError};
-use wattline_controller::{Checkpoint, Drawn, Note, Origin, Per, Request, SlurmKey, SlurmOrigin};
+use wattline_controller::{
+    Checkpoint, Drawn, JournalNote, Origin, Per, Request, SlurmKey, SlurmOrigin,
+};
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::engine::Event;
@@ -106,7 +108,7 @@ fn all_events() -> Vec<Event> {
 }
 
 /// One of each note.
-fn all_notes() -> Vec<Note> {
+fn all_notes() -> Vec<JournalNote> {
     let job = JobId(1);
     let key = SlurmKey { id: 4711, submitted: 1_767_571_200, restarts: 2 };
     let asked = Request {
@@ -143,16 +145,16 @@ fn all_notes() -> Vec<Note> {
     let after = Seconds::new(1.0 / 3.0);
     let drawn = Drawn { energy: Joules::new(1e9 / 3.0), bill: Euros::new(0.1) };
     vec![
-        Note::Workload("gpt2".into()),
-        Note::Origin { job, origin: Origin { user: "alice".into(), slurm: Some(slurm) } },
-        Note::Key { job, key },
-        Note::Before { node: "n1".into(), limits: vec![700.0, 650.0 / 3.0] },
-        Note::Ended { job, how: "COMPLETED".into() },
-        Note::Drawn { job, drawn },
-        Note::Placed { job, placement, after: Some(after) },
-        Note::Left { job, after },
-        Note::Limited { job, limit: Watts::new(400.0) },
-        Note::Request { job, key: "alice/1".into(), fingerprint: u64::MAX },
+        JournalNote::Workload("gpt2".into()),
+        JournalNote::Origin { job, origin: Origin { user: "alice".into(), slurm: Some(slurm) } },
+        JournalNote::Key { job, key },
+        JournalNote::Before { node: "n1".into(), limits: vec![700.0, 650.0 / 3.0] },
+        JournalNote::Ended { job, how: "COMPLETED".into() },
+        JournalNote::Drawn { job, drawn },
+        JournalNote::Placed { job, placement, after: Some(after) },
+        JournalNote::Left { job, after },
+        JournalNote::Limited { job, limit: Watts::new(400.0) },
+        JournalNote::Request { job, key: "alice/1".into(), fingerprint: u64::MAX },
     ]
 }
 

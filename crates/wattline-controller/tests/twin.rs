@@ -5,13 +5,13 @@ mod common;
 
 use common::{begin, folder, instance, planner};
 use std::sync::Arc;
-use wattline_controller::store::{Keep, Store};
+use wattline_controller::journal::{Keep, Store};
 use wattline_controller::{Controller, Emulated};
 use wattline_core::engine::Engine;
 use wattline_core::ids::{ActionId, JobId};
 use wattline_core::predictor::Predictor;
 
-/// Turns it so often, or until all jobs are done.
+/// LoopStats it so often, or until all jobs are done.
 fn turn(
     controller: &mut Controller<Emulated>,
     turns: u32,
@@ -59,7 +59,7 @@ fn a_twin_that_hears_the_same_says_the_same_also_after_a_restart() {
         let mut controller =
             Controller::open_emulated(begun, store, cluster, planner("edf")).unwrap();
         for job in &instance.jobs {
-            controller.desk().submit_job(job.submit, Arc::clone(job)).unwrap();
+            controller.intake().submit_job(job.submit, Arc::clone(job)).unwrap();
         }
         let mut twin = controller.engine().predictor().twin().unwrap();
         turn(&mut controller, 60, |controller| {
@@ -99,7 +99,7 @@ fn what_came_of_actions_adds_up_under_faults_and_survives_a_restart() {
         )
         .unwrap();
         for job in &instance.jobs {
-            controller.desk().submit_job(job.submit, Arc::clone(job)).unwrap();
+            controller.intake().submit_job(job.submit, Arc::clone(job)).unwrap();
         }
         turn(&mut controller, 100_000, |_| ());
         let engine = controller.engine();

@@ -54,7 +54,7 @@ fn a_start_that_fails_is_tried_again_later_each_time_then_held_off_then_tried_ag
     assert_eq!(bench.alerts(), [Alert::StartGivenUp(JobId(0))]);
     let job = bench.state().job(JobId(0));
     let until = bench.now + Seconds::new(600.0);
-    assert_eq!((job.phase, job.reason), (Phase::Held(until), Reason::StartFailed));
+    assert_eq!((job.phase, job.reason), (Phase::BackingOff(until), Reason::StartFailed));
     assert!(!job.is_plannable() && job.planned.is_none());
 
     bench.pass(599.0);
@@ -66,7 +66,7 @@ fn a_start_that_fails_is_tried_again_later_each_time_then_held_off_then_tried_ag
     let actions = bench.plan(place(), vec![]);
     fail(&mut bench, only(&actions));
     let until = bench.now + Seconds::new(1200.0);
-    assert_eq!(bench.state().job(JobId(0)).phase, Phase::Held(until));
+    assert_eq!(bench.state().job(JobId(0)).phase, Phase::BackingOff(until));
     bench.pass(1200.0);
     let actions = bench.plan(place(), vec![]);
     bench.carry_out(actions);

@@ -157,7 +157,7 @@ fn a_job_that_does_not_start_is_left_alone_for_longer_each_time_and_said_once() 
             actions = bench.actions();
         }
         bench.hear(Event::Failed { action: only(&actions) });
-        if let Phase::Held(until) = bench.state().job(JOB).phase {
+        if let Phase::BackingOff(until) = bench.state().job(JOB).phase {
             let pause = until.since(bench.now);
             pauses.push(pause.get());
             bench.pass(pause.get());

@@ -9,8 +9,8 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wattline_controller::Note;
-use wattline_controller::store::{Entry, Store};
+use wattline_controller::JournalNote;
+use wattline_controller::journal::{Entry, Store};
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, UserId, WorkloadId};
@@ -54,7 +54,7 @@ impl Journal {
         self.folder.path().join(name)
     }
 
-    fn write(&mut self, at: f64, events: Vec<Event>, notes: Vec<Note>) {
+    fn write(&mut self, at: f64, events: Vec<Event>, notes: Vec<JournalNote>) {
         let at = Timestamp::from_seconds(START + at);
         let entry = Entry { at, events, next_report: 1, acts: true, notes, decisions: Vec::new() };
         self.store.as_mut().unwrap().append(&entry).unwrap();
@@ -96,7 +96,7 @@ impl Journal {
     /// SLURM says that it is over, and how.
     fn over(&mut self, at: f64, job: JobId, run: u64, how: &str) {
         let stopped = Event::Stopped { job, run: ActionId(run), done: Work(0.0) };
-        let how = Note::Ended { job, how: how.into() };
+        let how = JournalNote::Ended { job, how: how.into() };
         self.write(at, vec![Event::Cancelled(job), stopped], vec![how]);
     }
 
@@ -234,12 +234,12 @@ fn measured_workloads_are_as_fast_as_measured() {
     let mut journal = Journal::new("fifo");
     // In the file: 10 samples a second at 250 W. It says 36,000 samples and is done after 3000 s.
     let job = journal.submit(0.0, NET, 36_000.0);
-    let placed = Note::Placed { job, placement: placement(0), after: None };
+    let placed = JournalNote::Placed { job, placement: placement(0), after: None };
     journal.write(0.0, vec![Event::Started { job, action: ActionId(0) }], vec![placed]);
     journal.finished(3000.0, job);
     // Measured here: 20 samples a second at 280 W counts from now on.
     let other = journal.submit(3000.0, NET, 60_000.0);
-    let placed = Note::Placed { job: other, placement: placement(0), after: None };
+    let placed = JournalNote::Placed { job: other, placement: placement(0), after: None };
     journal.write(3000.0, vec![Event::Started { job: other, action: ActionId(1) }], vec![placed]);
     let measured = Measurement {
         at: Timestamp::from_seconds(START + 4000.0),
@@ -280,7 +280,8 @@ fn measured_workloads_are_as_fast_as_measured() {
 fn slurm_takes_as_long_as_it_took() {
     let mut journal = Journal::new("fifo");
     let job = journal.submit(0.0, NET, 30_000.0);
-    let placed = Note::Placed { job, placement: placement(0), after: Some(Seconds::new(20.0)) };
+    let placed =
+        JournalNote::Placed { job, placement: placement(0), after: Some(Seconds::new(20.0)) };
     journal.write(20.0, vec![Event::Started { job, action: ActionId(0) }], vec![placed]);
     journal.finished(3020.0, job);
     let replayed = journal.replay(&[]);

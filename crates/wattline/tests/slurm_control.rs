@@ -31,7 +31,7 @@ const BUDGET: f64 = 4500.0;
 const LOW: f64 = 2200.0;
 const LOW_FROM: f64 = 40.0;
 const LOW_UNTIL: f64 = 75.0;
-/// Saving and going to sleep take time after a budget that falls without a warning.
+/// SnapshotSchedule and going to sleep take time after a budget that falls without a warning.
 const GRACE: f64 = 25.0;
 const PRICE: f64 = 150.0;
 

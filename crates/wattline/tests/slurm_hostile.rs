@@ -21,7 +21,7 @@ fn no_shell_sees_what_users_write_and_it_is_shown_escaped() {
     let texts = [
         shell.clone(),
         "\"' \\ \n second line \t tab".to_owned(),
-        "\u{1b}[31mred\u{1b}[0m \u{7}bell \u{202e}backwards".to_owned(),
+        "\u{1b}[31mred\u{1b}[0m \u{7}wakeup \u{202e}backwards".to_owned(),
         "<script>alert(1)</script> & <b>bold</b>".to_owned(),
         long,
     ];

@@ -2,8 +2,8 @@
 
 use super::ControllerError;
 use super::replica::{Replica, Sent};
-use crate::desk::{Counts, Desk, Ledger};
-use crate::directory::Directory;
+use crate::job_registry::JobRegistry;
+use crate::request_intake::{IdCounters, JournalWriter, RequestIntake};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use wattline_core::ids::JobId;
 use wattline_core::image::ImageError;
 use wattline_core::job::Job;
 
-/// See [`Replica`] and [`Counts`].
+/// See [`Replica`] and [`IdCounters`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Image {
     engine: EngineImage,
     /// The policy that made the last decision.
     last_policy: Option<Box<str>>,
-    directory: Directory,
+    registry: JobRegistry,
     now: Timestamp,
     next_report: u64,
     sent: Vec<(Action, Option<Timestamp>)>,
-    counts: Counts,
+    counts: IdCounters,
     /// Of the cluster, if it dies with its controller.
     #[serde(with = "serde_bytes")]
     backend: Vec<u8>,
@@ -45,14 +45,14 @@ type Jobs<'a> = &'a dyn Fn(JobId) -> Option<Arc<Job>>;
 
 pub(super) fn of(
     replica: &Replica,
-    counts: Counts,
+    counts: IdCounters,
     backend: Vec<u8>,
 ) -> Result<Vec<u8>, ImageError> {
     // What was learned is for those who live now.
     let Replica {
         engine,
         last_policy,
-        directory,
+        registry,
         now,
         next_report,
         sent,
@@ -64,7 +64,7 @@ pub(super) fn of(
     let image = Image {
         engine: engine.image(),
         last_policy: last_policy.clone(),
-        directory: directory.clone(),
+        registry: registry.clone(),
         now: *now,
         next_report: *next_report,
         sent: sent.values().map(|sent| (sent.action.clone(), sent.at)).collect(),
@@ -76,12 +76,12 @@ pub(super) fn of(
 
 /// Puts everything as the newest sound snapshot has it; as it was, if there is none.
 pub(super) fn load_snapshot(
-    desk: &Desk,
+    intake: &RequestIntake,
     replica: &mut Replica,
     mut cluster: impl FnMut(&[u8], Jobs<'_>) -> Result<(), ImageError>,
 ) -> Result<Opened, ControllerError> {
-    let mut ledger = desk.ledger();
-    let Ledger { store, counts, .. } = &mut *ledger;
+    let mut writer = intake.writer();
+    let JournalWriter { store, counts, .. } = &mut *writer;
     let mut opened = Opened::default();
     for saved in store.saved()? {
         let outcome = match store.recall(saved)? {
@@ -105,7 +105,7 @@ pub(super) fn load_snapshot(
 fn put_back(
     bytes: &[u8],
     replica: &mut Replica,
-    counts: &mut Counts,
+    counts: &mut IdCounters,
     cluster: &mut impl FnMut(&[u8], Jobs<'_>) -> Result<(), ImageError>,
 ) -> Result<(), ImageError> {
     let image: Image =
@@ -119,7 +119,7 @@ fn put_back(
         return Err(error);
     }
     replica.last_policy = image.last_policy;
-    replica.directory = image.directory.looked_up();
+    replica.registry = image.registry.looked_up();
     replica.now = image.now;
     replica.next_report = image.next_report;
     let sent = image.sent.into_iter().map(|(action, at)| (action.id, Sent { action, at }));

@@ -2,9 +2,9 @@
 
 use super::InitialState;
 use crate::backend::Known;
-use crate::directory::{Directory, Note};
 use crate::job_history::EndedJob;
-use crate::store::{Decision, Entry};
+use crate::job_registry::{JobRegistry, JournalNote};
+use crate::journal::{Decision, Entry};
 use std::collections::BTreeMap;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
@@ -26,7 +26,7 @@ pub(super) struct Sent {
 /// constant reads the journal, the same state follows: decisions are in it, and nothing plans here.
 pub(super) struct Replica {
     pub(super) engine: Engine<'static>,
-    pub(super) directory: Directory,
+    pub(super) registry: JobRegistry,
     /// Never goes back, whatever the clock does.
     pub(super) now: Timestamp,
     /// The number of the report to hear next.
@@ -46,7 +46,7 @@ impl Replica {
     pub(super) fn new(initial: InitialState) -> Self {
         Self {
             engine: initial.engine,
-            directory: Directory::new(initial.workloads),
+            registry: JobRegistry::new(initial.workloads),
             now: initial.at,
             next_report: 1,
             sent: BTreeMap::new(),
@@ -96,8 +96,8 @@ impl Replica {
         self.now = self.now.max(entry.at);
         self.next_report = entry.next_report;
         for note in &entry.notes {
-            self.directory.note(note);
-            if let Note::Drawn { job, drawn } = note
+            self.registry.note(note);
+            if let JournalNote::Drawn { job, drawn } = note
                 && self.engine.state().find_job(*job).is_none_or(JobState::has_ended)
             {
                 self.drawn_later.push((*job, drawn.energy, drawn.bill));
@@ -128,16 +128,16 @@ impl Replica {
     /// What is known of a job at its end, for the history.
     fn job_ended(&mut self, id: JobId) {
         let Some(state) = self.engine.state().find_job(id) else { return };
-        let (job, directory) = (&state.job, &self.directory);
-        let drawn = directory.drawn(id);
+        let (job, registry) = (&state.job, &self.registry);
+        let drawn = registry.drawn(id);
         let all = job.work.0;
         self.ended.push(EndedJob {
             id,
-            slurm: directory.slurm(id).map(|slurm| slurm.key.id),
+            slurm: registry.slurm(id).map(|slurm| slurm.key.id),
             name: job.name.to_string(),
-            user: directory.user_of(id, job.user),
+            user: registry.user_of(id, job.user),
             account: None,
-            workload: directory
+            workload: registry
                 .workload(job.workload)
                 .map_or_else(|| job.workload.to_string(), str::to_owned),
             elasticity: job.elasticity.to_string(),
@@ -148,14 +148,14 @@ impl Replica {
             first_start: state.first_start,
             ended: state.progress.as_of,
             cancelled: state.is_cancelled(),
-            how: directory.ended(id).map(str::to_owned),
+            how: registry.ended(id).map(str::to_owned),
             done: if all > 0.0 { (state.progress.done.0 / all).clamp(0.0, 1.0) } else { 1.0 },
             restarts: state.restarts,
             gpu_seconds: state.attained(self.now),
             drawn: drawn.map(|drawn| (drawn.energy, drawn.bill)),
         });
         let cancelled = state.is_cancelled();
-        self.directory.job_ended(id, cancelled);
+        self.registry.job_ended(id, cancelled);
     }
 
     /// Lets the time pass where the cluster is told what to do, and gathers what it is told.
@@ -171,7 +171,12 @@ impl Replica {
     }
 
     /// What reports and replays of the past want to know about events and the engine alone knows.
-    pub(super) fn particulars(&self, at: Timestamp, events: &[Event], notes: &mut Vec<Note>) {
+    pub(super) fn particulars(
+        &self,
+        at: Timestamp,
+        events: &[Event],
+        notes: &mut Vec<JournalNote>,
+    ) {
         for event in events {
             match event {
                 Event::Started { job, action } => {
@@ -179,7 +184,7 @@ impl Replica {
                     let started = state.filter(|state| state.phase == Phase::Starting(*action));
                     if let Some(placement) = started.and_then(|state| state.held.clone()) {
                         let after = self.engine.told_at(*action).map(|told| at.since(told));
-                        notes.push(Note::Placed { job: *job, placement, after });
+                        notes.push(JournalNote::Placed { job: *job, placement, after });
                     }
                 }
                 Event::Stopped { job, .. } => {
@@ -188,11 +193,11 @@ impl Replica {
                     let Some(told) = self.engine.told_at(action) else { continue };
                     let save = self.engine.predictor().restart(&state.job).save;
                     let after = (at.since(told) - save).max(Seconds::ZERO);
-                    notes.push(Note::Left { job: *job, after });
+                    notes.push(JournalNote::Left { job: *job, after });
                 }
                 Event::Limited { job, action } => {
                     let limit = self.engine.limit_under_way(*job, *action);
-                    notes.extend(limit.map(|limit| Note::Limited { job: *job, limit }));
+                    notes.extend(limit.map(|limit| JournalNote::Limited { job: *job, limit }));
                 }
                 _ => {}
             }
@@ -200,6 +205,6 @@ impl Replica {
     }
 
     pub(super) fn known(&self) -> Known<'_> {
-        Known { engine: &self.engine, directory: &self.directory }
+        Known { engine: &self.engine, registry: &self.registry }
     }
 }

@@ -1,22 +1,22 @@
 //! The loop.
 
-use super::fork::{Borrower, Lender, Twin};
+use super::cluster_clock::ClusterClock;
+use super::forecaster::run;
+use super::fork::{ForkClient, ForkServer, SharedPredictor};
 use super::health::{Condition, Health};
 use super::hours::{Hours, Load};
+use super::loop_stats::LoopStats;
 use super::metered::Metered;
-use super::pace::Pace;
-use super::picture::{Frame, Painter, Picture, plain};
 use super::planner::PlannerThread;
-use super::prophet::prophesy;
 use super::question::{Questions, answer};
+use super::read_model::{BuildInputs, ReadModel, ReadModelBuilder, plain};
 use super::shared::{Asked, Daemon};
-use super::tally::Turns;
 use crate::backend::Backend;
 use crate::controller::{Controller, ControllerError};
-use crate::desk::Desk;
+use crate::journal::{Keep, Store, StoreError};
 use crate::log::harmless;
-use crate::saving::Saving;
-use crate::store::{Keep, Store, StoreError};
+use crate::request_intake::RequestIntake;
+use crate::snapshot_schedule::SnapshotSchedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,12 +30,12 @@ use wattline_core::state::State;
 use wattline_core::units::Watts;
 
 /// Nobody waits longer than this for a turn.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
-/// Pictures are painted no more often than this, unless somebody asked for something.
+/// Pictures are built no more often than this, unless somebody asked for something.
 const PAINT_EVERY: Duration = Duration::from_millis(25);
 /// After something failed that may work later.
-const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often power by the hour is written down.
 const WRITE_HOURS: Duration = Duration::from_secs(10);
 
@@ -59,14 +59,14 @@ pub trait Feed {
     ///
     /// # Errors
     /// When it could not be written down. It is tried again.
-    fn submit(&mut self, desk: &Desk, now: Timestamp) -> Result<(), ControllerError>;
+    fn submit(&mut self, intake: &RequestIntake, now: Timestamp) -> Result<(), ControllerError>;
     /// When the next one is due; `None`: no more will come.
     fn next(&self) -> Option<Timestamp>;
 }
 
 /// Nobody.
 impl Feed for () {
-    fn submit(&mut self, _: &Desk, _: Timestamp) -> Result<(), ControllerError> {
+    fn submit(&mut self, _: &RequestIntake, _: Timestamp) -> Result<(), ControllerError> {
         Ok(())
     }
     fn next(&self) -> Option<Timestamp> {
@@ -78,9 +78,9 @@ impl Feed for () {
 pub struct Drive<B> {
     controller: Controller<B>,
     daemon: Daemon,
-    lender: Lender,
-    painter: Painter,
-    turns: Turns,
+    fork_server: ForkServer,
+    builder: ReadModelBuilder,
+    turns: LoopStats,
     /// Tells those who look ahead that it is over.
     over: Arc<AtomicBool>,
     /// When the load was looked at last, and when it was last written down.
@@ -94,9 +94,9 @@ pub struct Drive<B> {
     heard: u64,
     /// Go on when nothing is left to do.
     stay: bool,
-    saving: Saving,
+    snapshot_schedule: SnapshotSchedule,
     policy: Arc<Fresh>,
-    twin: Option<Twin>,
+    shared_predictor: Option<SharedPredictor>,
     keep: Keep,
     /// Whoever listens is told what the policy would do.
     advises: Arc<AtomicBool>,
@@ -108,13 +108,13 @@ impl<B: Backend + Metered> Drive<B> {
     #[must_use]
     pub fn new(
         mut controller: Controller<B>,
-        pace: Pace,
+        cluster_clock: ClusterClock,
         policy: (&str, Fresh),
         stay: bool,
     ) -> Self {
-        let mut painter = Painter::new();
-        let heard = controller.desk().journal(Store::len);
-        let frame = Frame {
+        let mut builder = ReadModelBuilder::new();
+        let heard = controller.intake().journal(Store::len);
+        let frame = BuildInputs {
             reads: true,
             heard,
             effort: controller.planner().effort(),
@@ -123,36 +123,37 @@ impl<B: Backend + Metered> Drive<B> {
             troubles: Arc::from([]),
         };
         let now = controller.now();
-        let (engine, directory) = (controller.engine(), controller.directory());
+        let (engine, registry) = (controller.engine(), controller.registry());
         let backend = controller.backend();
-        let (picture, _) = painter.paint(engine, directory, backend, now, frame, &[]);
-        let desk = controller.desk().clone();
+        let (read_model, _) = builder.build(engine, registry, backend, now, frame, &[]);
+        let intake = controller.intake().clone();
         // Without them reports know less, no more.
-        let hours = Hours::new(desk.journal(Store::hours).unwrap_or_default());
-        let (daemon, asked) = Daemon::new(desk, pace, picture, heard, policy.0, hours);
-        // All that was learned before is in the twin from the beginning.
+        let hours = Hours::new(intake.journal(Store::hours).unwrap_or_default());
+        let (daemon, asked) =
+            Daemon::new(intake, cluster_clock, read_model, heard, policy.0, hours);
+        // All that was learned before is in the shared predictor from the beginning.
         drop(controller.take_learned());
-        let twin = Twin::of(controller.engine().predictor());
+        let shared_predictor = SharedPredictor::of(controller.engine().predictor());
         let Asked { questions, forks } = asked;
         let over = Arc::new(AtomicBool::new(false));
         let advises = Arc::new(AtomicBool::new(false));
         let policy = Arc::new(policy.1);
-        let planning_twin = twin.clone();
+        let planning_twin = shared_predictor.clone();
         for beside in [Beside::LooksAhead, Beside::Answers(questions)] {
-            let borrower = Borrower {
+            let fork_client = ForkClient {
                 daemon: daemon.clone(),
-                twin: twin.clone(),
+                shared_predictor: shared_predictor.clone(),
                 advises: Arc::clone(&advises),
                 over: Arc::clone(&over),
             };
-            beside.start(borrower, Arc::clone(&policy));
+            beside.start(fork_client, Arc::clone(&policy));
         }
         Self {
             controller,
             daemon,
-            lender: Lender::new(forks, twin),
-            painter,
-            turns: Turns::default(),
+            fork_server: ForkServer::new(forks, shared_predictor),
+            builder,
+            turns: LoopStats::default(),
             over,
             loaded: None,
             hours_written: Instant::now(),
@@ -161,9 +162,9 @@ impl<B: Backend + Metered> Drive<B> {
             troubles: Vec::new(),
             heard,
             stay,
-            saving: Saving::default(),
+            snapshot_schedule: SnapshotSchedule::default(),
             policy,
-            twin: planning_twin,
+            shared_predictor: planning_twin,
             keep: Keep::default(),
             advises,
         }
@@ -185,11 +186,14 @@ impl<B: Backend + Metered> Drive<B> {
     /// # Errors
     /// When there is no thread to be had.
     pub fn plan_beside(&mut self, limit: Duration) -> Result<(), DriveError> {
-        let Some(twin) = self.twin.clone().filter(|_| self.controller.planner().decides()) else {
+        let Some(shared_predictor) =
+            self.shared_predictor.clone().filter(|_| self.controller.planner().decides())
+        else {
             return Ok(());
         };
         let (name, policy) = (self.daemon.policy(), Arc::clone(&self.policy));
-        let planner = PlannerThread::start(name, policy, twin, limit, self.daemon.waker());
+        let planner =
+            PlannerThread::start(name, policy, shared_predictor, limit, self.daemon.waker());
         let planner = planner.map_err(DriveError::Thread)?;
         self.controller.set_planner(Box::new(planner));
         Ok(())
@@ -207,35 +211,35 @@ impl<B: Backend + Metered> Drive<B> {
         &self.controller
     }
 
-    /// Turns until it is told to end or, unless it shall stay, nothing is left to do. `look` is
-    /// shown each picture.
+    /// LoopStats until it is told to end or, unless it shall stay, nothing is left to do. `look` is
+    /// shown each read model.
     ///
     /// # Errors
     /// When the controller cannot go on.
     pub fn run(
         &mut self,
         mut feed: impl Feed,
-        mut look: impl FnMut(&Picture),
+        mut look: impl FnMut(&ReadModel),
     ) -> Result<(), DriveError> {
         let waker = self.daemon.waker();
         let begun = self.controller.backend_mut().begin(Arc::new(move || waker.wake()));
         begun.map_err(DriveError::Thread)?;
         let heartbeat = self.controller.backend().heartbeat();
         self.health = Some(Health::start(heartbeat).map_err(DriveError::Thread)?);
-        let mut painted = Instant::now();
+        let mut built = Instant::now();
         let mut rang = true;
         loop {
-            let now = self.daemon.pace().now();
+            let now = self.daemon.cluster_clock().now();
             let trouble = self.turn(&mut feed, now)?;
             let over = self.is_over(&feed);
-            let lends = self.lender.is_due();
-            let due = rang || over || lends || painted.elapsed() >= PAINT_EVERY;
+            let lends = self.fork_server.is_due();
+            let due = rang || over || lends || built.elapsed() >= PAINT_EVERY;
             if due {
                 // Forecasts begin with what was drawn so far.
-                let picture = self.paint(lends || over, &mut look);
-                painted = Instant::now();
+                let read_model = self.build(lends || over, &mut look);
+                built = Instant::now();
                 if lends {
-                    self.lend(&picture);
+                    self.lend(&read_model);
                 }
             }
             if over {
@@ -246,11 +250,11 @@ impl<B: Backend + Metered> Drive<B> {
             }
             let mut nap = self.nap(&feed);
             if !due {
-                let left = PAINT_EVERY.saturating_sub(painted.elapsed());
+                let left = PAINT_EVERY.saturating_sub(built.elapsed());
                 nap = nap.min(left.max(SHORTEST_NAP));
             }
             if trouble {
-                nap = nap.max(AFTER_TROUBLE);
+                nap = nap.max(RETRY_AFTER_ERROR);
             }
             rang = self.daemon.wait(nap);
         }
@@ -259,15 +263,15 @@ impl<B: Backend + Metered> Drive<B> {
     /// Whether something failed that may work later.
     fn turn(&mut self, feed: &mut impl Feed, now: Timestamp) -> Result<bool, DriveError> {
         let began = Instant::now();
-        let fed = feed.submit(self.controller.desk(), now);
+        let fed = feed.submit(self.controller.intake(), now);
         // All that is written down by now is heard in this turn.
-        self.heard = self.controller.desk().journal(Store::len);
+        self.heard = self.controller.intake().journal(Store::len);
         let turned = fed.and(self.controller.turn(now));
         self.turns.count(began.elapsed());
         for took in self.controller.take_plan_times() {
             self.turns.planned(took);
         }
-        self.lender.tell(self.controller.take_learned());
+        self.fork_server.tell(self.controller.take_learned());
         let stored = !matches!(turned, Err(ControllerError::Store(_)));
         let mut troubles = match turned {
             Ok(()) => Vec::new(),
@@ -277,7 +281,7 @@ impl<B: Backend + Metered> Drive<B> {
         let failed = !troubles.is_empty();
         troubles.extend(self.controller.backend().troubles(now));
         troubles.extend(self.report_health(now, stored));
-        self.saving.turned(began.elapsed());
+        self.snapshot_schedule.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
         if troubles != self.troubles {
             let new = troubles.iter().filter(|text| !self.troubles.contains(text));
@@ -303,7 +307,7 @@ impl<B: Backend + Metered> Drive<B> {
             tracing::warn!("{}: {}", event.kind, harmless(&event.text));
         }
         if !events.is_empty() {
-            self.daemon.chronicle().tell(events);
+            self.daemon.event_log().tell(events);
         }
         Ok(failed)
     }
@@ -320,12 +324,12 @@ impl<B: Backend + Metered> Drive<B> {
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.
     fn save(&mut self) -> Option<String> {
-        if !self.saving.is_due(self.controller.entries_to_read()) {
+        if !self.snapshot_schedule.is_due(self.controller.entries_to_read()) {
             return None;
         }
         let began = Instant::now();
         let saved = self.controller.save(&self.keep);
-        self.saving.saved(began.elapsed());
+        self.snapshot_schedule.saved(began.elapsed());
         saved.err().map(|error| format!("no snapshot: {error}"))
     }
 
@@ -336,27 +340,27 @@ impl<B: Backend + Metered> Drive<B> {
 
     fn nap(&self, feed: &impl Feed) -> Duration {
         let next = feed.next().into_iter().chain(self.controller.next_turn()).min();
-        let nap = next.map_or(LONGEST_NAP, |next| self.daemon.pace().until(next));
-        nap.clamp(SHORTEST_NAP, LONGEST_NAP)
+        let nap = next.map_or(MAX_IDLE_WAIT, |next| self.daemon.cluster_clock().until(next));
+        nap.clamp(SHORTEST_NAP, MAX_IDLE_WAIT)
     }
 
     /// The cluster's clock; never before what was written down last.
     fn now(&self) -> Timestamp {
-        self.daemon.pace().now().max(self.controller.now())
+        self.daemon.cluster_clock().now().max(self.controller.now())
     }
 
     /// Copies the engine for those who look ahead.
-    fn lend(&mut self, picture: &Arc<Picture>) {
-        let (engine, directory) = (self.controller.engine(), self.controller.directory());
-        let took = self.lender.lend(engine, directory, picture, picture.at);
+    fn lend(&mut self, read_model: &Arc<ReadModel>) {
+        let (engine, registry) = (self.controller.engine(), self.controller.registry());
+        let took = self.fork_server.lend(engine, registry, read_model, read_model.at);
         self.turns.lent(took);
     }
 
-    fn paint(&mut self, reads: bool, look: &mut impl FnMut(&Picture)) -> Arc<Picture> {
+    fn build(&mut self, reads: bool, look: &mut impl FnMut(&ReadModel)) -> Arc<ReadModel> {
         let now = self.now();
         let ended = self.controller.take_ended();
         let controller = &self.controller;
-        let frame = Frame {
+        let frame = BuildInputs {
             reads,
             heard: self.heard,
             effort: controller.planner().effort(),
@@ -364,33 +368,33 @@ impl<B: Backend + Metered> Drive<B> {
             outlook: self.daemon.outlook(),
             troubles: self.troubles.clone().into(),
         };
-        let (engine, directory) = (controller.engine(), controller.directory());
+        let (engine, registry) = (controller.engine(), controller.registry());
         let meters = controller.backend();
-        let (picture, events) = self.painter.paint(engine, directory, meters, now, frame, &ended);
-        let picture = Arc::new(picture);
+        let (read_model, events) = self.builder.build(engine, registry, meters, now, frame, &ended);
+        let read_model = Arc::new(read_model);
         if let Some(health) = &self.health {
-            health.say(in_a_line(&picture));
+            health.say(in_a_line(&read_model));
         }
-        look(&picture);
-        self.count_load(&picture);
-        self.daemon.publish(Arc::clone(&picture));
+        look(&read_model);
+        self.count_load(&read_model);
+        self.daemon.publish(Arc::clone(&read_model));
         for event in &events {
             tracing::debug!("{}: {}", event.kind, harmless(&event.text));
         }
         if !events.is_empty() {
-            self.daemon.chronicle().tell(events);
+            self.daemon.event_log().tell(events);
         }
-        picture
+        read_model
     }
 
-    /// What was drawn since the last picture, as it is drawn now.
-    fn count_load(&mut self, picture: &Picture) {
-        let before = self.loaded.replace(picture.at);
-        let (Some(from), Some(drawn)) = (before, picture.drawn) else { return };
+    /// What was drawn since the last read model, as it is drawn now.
+    fn count_load(&mut self, read_model: &ReadModel) {
+        let before = self.loaded.replace(read_model.at);
+        let (Some(from), Some(drawn)) = (before, read_model.drawn) else { return };
         let engine = self.controller.engine();
-        let budget = engine.budget().map(|calendar| calendar.at(picture.at));
-        let load = Load { drawn, committed: picture.committed, budget };
-        self.daemon.hours().add(from, picture.at, load, engine.prices());
+        let budget = engine.budget().map(|calendar| calendar.at(read_model.at));
+        let load = Load { drawn, committed: read_model.committed, budget };
+        self.daemon.hours().add(from, read_model.at, load, engine.prices());
     }
 
     /// Without them reports know less, no more: trouble with the disk shows elsewhere. But a
@@ -398,10 +402,10 @@ impl<B: Backend + Metered> Drive<B> {
     fn write_hours(&mut self) -> Result<(), DriveError> {
         self.hours_written = Instant::now();
         let changed = self.daemon.hours().take_changed();
-        let mut ledger = self.controller.desk().ledger();
+        let mut writer = self.controller.intake().writer();
         // With nothing to write, that it could be written is tried all the same.
-        let written = ledger.store.write_hours(&changed);
-        drop(ledger);
+        let written = writer.store.write_hours(&changed);
+        drop(writer);
         self.writes = written.is_ok();
         match written {
             Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
@@ -425,32 +429,32 @@ enum Beside {
 }
 
 impl Beside {
-    fn start(self, borrower: Borrower, policy: Arc<Fresh>) {
+    fn start(self, fork_client: ForkClient, policy: Arc<Fresh>) {
         let name = match &self {
             Self::LooksAhead => "wattline-outlook",
             Self::Answers(_) => "wattline-answers",
         };
         // Without it nothing is foreseen, and the loop goes on.
         let _ = thread::Builder::new().name(name.to_owned()).spawn(move || match self {
-            Self::LooksAhead => prophesy(&borrower, &policy),
-            Self::Answers(questions) => answer(&questions, &borrower, &policy),
+            Self::LooksAhead => run(&fork_client, &policy),
+            Self::Answers(questions) => answer(&questions, &fork_client, &policy),
         });
     }
 }
 
 /// How things are, for `systemctl status`.
-fn in_a_line(picture: &Picture) -> String {
-    let waiting = picture.unfinished.len().saturating_sub(picture.running);
+fn in_a_line(read_model: &ReadModel) -> String {
+    let waiting = read_model.unfinished.len().saturating_sub(read_model.running);
     let kilowatts = |watts: Watts| watts.get() / 1e3;
-    let budget = picture
+    let budget = read_model
         .budget_now
         .map_or_else(String::new, |budget| format!(" of {:.1} kW", kilowatts(budget)));
-    let trouble = picture.troubles.first();
+    let trouble = read_model.troubles.first();
     let trouble = trouble.map_or_else(String::new, |text| format!("; {}", harmless(text)));
     format!(
         "{} running, {waiting} waiting, {:.1} kW{budget} committed{trouble}",
-        picture.running,
-        kilowatts(picture.committed)
+        read_model.running,
+        kilowatts(read_model.committed)
     )
 }
 

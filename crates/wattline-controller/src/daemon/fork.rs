@@ -2,12 +2,12 @@
 //!
 //! Whoever wants one asks; the loop makes it between two turns, which takes as long as copying its
 //! state does, and goes on. What is done with the copy is no business of the loop. A copy predicts
-//! with a [`Twin`] of the engine's predictor: it hears every measurement that the engine hears, so
+//! with a [`SharedPredictor`] of the engine's predictor: it hears every measurement that the engine hears, so
 //! that both say the same, and neither waits for the other.
 
-use super::picture::Picture;
+use super::read_model::ReadModel;
 use super::shared::Daemon;
-use crate::directory::Directory;
+use crate::job_registry::JobRegistry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -25,15 +25,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A predictor that knows what the engine's does.
 #[derive(Clone)]
-pub(super) struct Twin(Arc<Parts>);
+pub(super) struct SharedPredictor(Arc<Parts>);
 
 struct Parts {
     predictor: RwLock<Box<dyn Predictor>>,
-    /// What the engine has heard and the twin has not.
+    /// What the engine has heard and the shared predictor has not.
     unheard: Mutex<Vec<Measurement>>,
 }
 
-impl Twin {
+impl SharedPredictor {
     pub(super) fn of(predictor: &dyn Predictor) -> Option<Self> {
         let (predictor, unheard) = (RwLock::new(predictor.twin()?), Mutex::default());
         Some(Self(Arc::new(Parts { predictor, unheard })))
@@ -62,7 +62,7 @@ impl Twin {
     }
 }
 
-impl Predictor for Twin {
+impl Predictor for SharedPredictor {
     fn predict(&self, job: &Job, configuration: &Configuration) -> Option<Prediction> {
         self.ask(|predictor| predictor.predict(job, configuration))
     }
@@ -76,30 +76,33 @@ impl Predictor for Twin {
 /// A copy of all that the loop knows.
 pub(super) struct Fork {
     pub(super) engine: Engine<'static>,
-    pub(super) directory: Directory,
+    pub(super) registry: JobRegistry,
     /// Painted when the copy was made.
-    pub(super) picture: Arc<Picture>,
+    pub(super) read_model: Arc<ReadModel>,
     pub(super) now: Timestamp,
     pub(super) made: Instant,
 }
 
 /// The loop's side.
-pub(super) struct Lender {
+pub(super) struct ForkServer {
     requests: Receiver<Sender<Fork>>,
     waiting: Vec<Sender<Fork>>,
-    twin: Option<Twin>,
+    shared_predictor: Option<SharedPredictor>,
     last: Option<(Instant, Duration)>,
 }
 
-impl Lender {
-    pub(super) fn new(requests: Receiver<Sender<Fork>>, twin: Option<Twin>) -> Self {
-        Self { requests, waiting: Vec::new(), twin, last: None }
+impl ForkServer {
+    pub(super) fn new(
+        requests: Receiver<Sender<Fork>>,
+        shared_predictor: Option<SharedPredictor>,
+    ) -> Self {
+        Self { requests, waiting: Vec::new(), shared_predictor, last: None }
     }
 
     /// What the engine has heard.
     pub(super) fn tell(&self, measured: Vec<Measurement>) {
-        if let Some(twin) = &self.twin {
-            twin.tell(measured);
+        if let Some(shared_predictor) = &self.shared_predictor {
+            shared_predictor.tell(measured);
         }
     }
 
@@ -114,21 +117,21 @@ impl Lender {
     pub(super) fn lend(
         &mut self,
         engine: &Engine<'static>,
-        directory: &Directory,
-        picture: &Arc<Picture>,
+        registry: &JobRegistry,
+        read_model: &Arc<ReadModel>,
         now: Timestamp,
     ) -> Duration {
         let began = Instant::now();
-        let Some(twin) = &self.twin else {
+        let Some(shared_predictor) = &self.shared_predictor else {
             // They are told by being left alone.
             self.waiting.clear();
             return Duration::ZERO;
         };
         for who in self.waiting.drain(..) {
             let fork = Fork {
-                engine: engine.fork_onto(Box::new(twin.clone())),
-                directory: directory.clone(),
-                picture: Arc::clone(picture),
+                engine: engine.fork_onto(Box::new(shared_predictor.clone())),
+                registry: registry.clone(),
+                read_model: Arc::clone(read_model),
                 now,
                 made: Instant::now(),
             };
@@ -142,16 +145,16 @@ impl Lender {
 }
 
 /// The side of those who look ahead.
-pub(super) struct Borrower {
+pub(super) struct ForkClient {
     pub(super) daemon: Daemon,
-    pub(super) twin: Option<Twin>,
+    pub(super) shared_predictor: Option<SharedPredictor>,
     /// Whoever listens is told what the policy would do.
     pub(super) advises: Arc<AtomicBool>,
     /// The loop is over.
     pub(super) over: Arc<AtomicBool>,
 }
 
-impl Borrower {
+impl ForkClient {
     pub(super) fn advises(&self) -> bool {
         self.advises.load(Ordering::Relaxed)
     }
@@ -162,7 +165,7 @@ impl Borrower {
 
     /// Asks the loop for a copy and waits for it. None: it did not come in time, or there is none.
     pub(super) fn fork(&self, patience: Duration) -> Option<Fork> {
-        let twin = self.twin.as_ref()?;
+        let shared_predictor = self.shared_predictor.as_ref()?;
         let (tell, told) = channel();
         if !self.daemon.ask_for_fork(tell) {
             return None;
@@ -171,7 +174,7 @@ impl Borrower {
         while began.elapsed() < patience && !self.is_over() {
             match told.recv_timeout(LOOK_EVERY) {
                 Ok(fork) => {
-                    twin.learn();
+                    shared_predictor.learn();
                     return Some(fork);
                 }
                 Err(RecvTimeoutError::Timeout) => {}

@@ -1,7 +1,7 @@
 //! What a cluster can say about its power and energy.
 
-use crate::directory::Drawn;
 use crate::emulated::Emulated;
+use crate::job_registry::Drawn;
 use crate::slurm::Slurm;
 use wattline_core::Timestamp;
 use wattline_core::ids::{JobId, NodeId};

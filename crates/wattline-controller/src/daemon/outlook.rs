@@ -5,7 +5,7 @@
 //! the end is known from their speed in any case.
 
 use super::fork::Fork;
-use super::picture::{JobView, Picture};
+use super::read_model::{JobView, ReadModel};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ pub(super) fn look_ahead(
     go_on: &dyn Fn() -> bool,
 ) -> Outlook {
     let began = Instant::now();
-    let Fork { engine, picture, now, .. } = fork;
+    let Fork { engine, read_model, now, .. } = fork;
     let effort = Effort::new(engine, *now, most, go_on);
     let (goes_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
     let horizon = Horizon { go_on: &goes_on, apart: &apart, ..Horizon::default() };
@@ -175,11 +175,11 @@ pub(super) fn look_ahead(
     for job in &seen.jobs {
         let state = engine.state().job(job.job);
         let one = if job.end.is_none() && state.held.is_some() {
-            by_speed(engine, state, picture.job(job.job), *now)
+            by_speed(engine, state, read_model.job(job.job), *now)
         } else {
             None
         };
-        let one = one.unwrap_or_else(|| foreseen(engine, state, job, picture, *now));
+        let one = one.unwrap_or_else(|| foreseen(engine, state, job, read_model, *now));
         outlook.jobs.insert(job.job, one);
     }
     outlook.took = began.elapsed();
@@ -213,10 +213,10 @@ fn foreseen(
     engine: &Engine<'static>,
     state: &JobState,
     job: &JobForecast,
-    picture: &Picture,
+    read_model: &ReadModel,
     now: Timestamp,
 ) -> JobOutlook {
-    let view = picture.job(job.job);
+    let view = read_model.job(job.job);
     let so_far = view.and_then(|view| view.energy).unwrap_or(Joules::ZERO);
     let billed = view.and_then(|view| view.bill).unwrap_or(Euros::ZERO);
     let ends = job.end.is_some();

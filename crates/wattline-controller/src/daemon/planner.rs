@@ -5,7 +5,7 @@
 //! little as it can is its plan taken however late it comes: there is none that would be quicker,
 //! and what no longer holds of it is dropped by the engine.
 
-use super::fork::{Twin, step_back};
+use super::fork::{SharedPredictor, step_back};
 use super::shared::Waker;
 use crate::daemon::Fresh;
 use crate::plan_time::PlanTimeGovernor;
@@ -49,7 +49,7 @@ impl PlannerThread {
     pub(super) fn start(
         name: &str,
         policy: Arc<Fresh>,
-        twin: Twin,
+        shared_predictor: SharedPredictor,
         limit: Duration,
         waker: Waker,
     ) -> std::io::Result<Self> {
@@ -60,10 +60,11 @@ impl PlannerThread {
             step_back();
             let mut own = policy();
             while let Ok((input, effort)) = asked.recv() {
-                twin.learn();
+                shared_predictor.learn();
                 let began = Instant::now();
-                let planned =
-                    catch_unwind(AssertUnwindSafe(|| own.plan(&input.view(&twin, effort))));
+                let planned = catch_unwind(AssertUnwindSafe(|| {
+                    own.plan(&input.view(&shared_predictor, effort))
+                }));
                 let took = began.elapsed();
                 if planned.is_err() {
                     // Its index may be in any state.

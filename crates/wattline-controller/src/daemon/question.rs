@@ -1,8 +1,8 @@
 //! What needs the engine itself, answered on a copy of it.
 
 use super::drive::Fresh;
-use super::fork::{Borrower, Fork, step_back};
-use crate::directory::Directory;
+use super::fork::{Fork, ForkClient, step_back};
+use crate::job_registry::JobRegistry;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub struct Inside<'a> {
     /// What is planned and held. To try something, fork it.
     pub engine: &'a Engine<'static>,
     /// Names and origins.
-    pub directory: &'a Directory,
+    pub registry: &'a JobRegistry,
     /// The time.
     pub now: Timestamp,
     /// A fresh policy of the kind that plans.
@@ -90,28 +90,28 @@ impl Questions {
 const FRESH: Duration = Duration::from_secs(1);
 /// A copy that nobody has asked for so long is thrown away.
 const FORGET: Duration = Duration::from_secs(10);
-/// Turns may take long. Whoever asks waits no longer for an answer.
+/// LoopStats may take long. Whoever asks waits no longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Answers until the loop is over.
-pub(super) fn answer(questions: &Questions, borrower: &Borrower, policy: &Arc<Fresh>) {
+pub(super) fn answer(questions: &Questions, fork_client: &ForkClient, policy: &Arc<Fresh>) {
     step_back();
     let mut fork: Option<Fork> = None;
-    while !borrower.is_over() {
+    while !fork_client.is_over() {
         let Some(question) = questions.next(FRESH) else {
             fork = fork.filter(|fork| fork.made.elapsed() < FORGET);
             continue;
         };
-        let heard = borrower.daemon.picture().heard;
-        let is_fresh = |fork: &Fork| fork.made.elapsed() < FRESH && fork.picture.heard >= heard;
+        let heard = fork_client.daemon.read_model().heard;
+        let is_fresh = |fork: &Fork| fork.made.elapsed() < FRESH && fork.read_model.heard >= heard;
         if !fork.as_ref().is_some_and(is_fresh) {
             // If the loop is busy for long, an older one is better than none.
-            fork = borrower.fork(PATIENCE).or(fork);
+            fork = fork_client.fork(PATIENCE).or(fork);
         }
         let Some(fork) = &fork else { continue };
         let inside = Inside {
             engine: &fork.engine,
-            directory: &fork.directory,
+            registry: &fork.registry,
             now: fork.now,
             policy: &***policy,
         };

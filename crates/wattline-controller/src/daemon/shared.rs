@@ -1,15 +1,15 @@
 //! What the loop and those who ask it have in common.
 
-use super::bell::Bell;
-use super::chronicle::Chronicle;
+use super::cluster_clock::ClusterClock;
+use super::event_log::EventLog;
 use super::fork::Fork;
 use super::hours::Hours;
 use super::outlook::Outlook;
-use super::pace::Pace;
-use super::picture::{JobView, Picture};
 use super::question::{Question, Questions};
-use crate::desk::Desk;
+use super::read_model::{JobView, ReadModel};
+use super::wakeup::Wakeup;
 use crate::job_history::JobHistory;
+use crate::request_intake::RequestIntake;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
@@ -26,12 +26,12 @@ const FORKS: usize = 4;
 pub struct Daemon(Arc<Parts>);
 
 struct Parts {
-    desk: Desk,
-    pace: Pace,
-    bell: Bell,
+    intake: RequestIntake,
+    cluster_clock: ClusterClock,
+    wakeup: Wakeup,
     stop: AtomicBool,
-    picture: RwLock<Arc<Picture>>,
-    chronicle: Chronicle,
+    read_model: RwLock<Arc<ReadModel>>,
+    event_log: EventLog,
     questions: Questions,
     forks: SyncSender<Sender<Fork>>,
     outlook: RwLock<Arc<Outlook>>,
@@ -41,7 +41,7 @@ struct Parts {
     policy: Box<str>,
 }
 
-/// What was written down and is in no picture yet.
+/// What was written down and is in no read model yet.
 #[derive(Default)]
 pub struct Overlay {
     /// New jobs, with the number of entries the journal then had.
@@ -63,34 +63,34 @@ pub struct Waker(Daemon);
 impl Waker {
     /// Something was written down.
     pub fn wake(&self) {
-        self.0.0.bell.ring();
+        self.0.0.wakeup.ring();
     }
     /// It shall end after the turn it is in.
     pub fn stop(&self) {
         self.0.0.stop.store(true, Ordering::Relaxed);
-        self.0.0.bell.ring();
+        self.0.0.wakeup.ring();
     }
 }
 
 impl Daemon {
     pub(super) fn new(
-        desk: Desk,
-        pace: Pace,
-        picture: Picture,
+        intake: RequestIntake,
+        cluster_clock: ClusterClock,
+        read_model: ReadModel,
         life: u64,
         policy: &str,
         hours: Hours,
     ) -> (Self, Asked) {
-        let history = JobHistory::at(&desk.journal(|store| store.path().to_owned()));
+        let history = JobHistory::at(&intake.journal(|store| store.path().to_owned()));
         let questions = Questions::default();
         let (forks, wanted) = sync_channel(FORKS);
         let parts = Parts {
-            desk,
-            pace,
-            bell: Bell::default(),
+            intake,
+            cluster_clock,
+            wakeup: Wakeup::default(),
             stop: AtomicBool::new(false),
-            picture: RwLock::new(Arc::new(picture)),
-            chronicle: Chronicle::new(life),
+            read_model: RwLock::new(Arc::new(read_model)),
+            event_log: EventLog::new(life),
             questions: questions.clone(),
             forks,
             outlook: RwLock::default(),
@@ -104,14 +104,14 @@ impl Daemon {
 
     /// Where requests are taken. Wake the loop after one.
     #[must_use]
-    pub fn desk(&self) -> &Desk {
-        &self.0.desk
+    pub fn intake(&self) -> &RequestIntake {
+        &self.0.intake
     }
 
     /// The cluster's clock.
     #[must_use]
-    pub fn pace(&self) -> &Pace {
-        &self.0.pace
+    pub fn cluster_clock(&self) -> &ClusterClock {
+        &self.0.cluster_clock
     }
 
     /// The policy that plans, as its user named it.
@@ -122,14 +122,14 @@ impl Daemon {
 
     /// How things are. Never waits for a plan.
     #[must_use]
-    pub fn picture(&self) -> Arc<Picture> {
-        Arc::clone(&self.0.picture.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn read_model(&self) -> Arc<ReadModel> {
+        Arc::clone(&self.0.read_model.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What happened lately.
     #[must_use]
-    pub fn chronicle(&self) -> &Chronicle {
-        &self.0.chronicle
+    pub fn event_log(&self) -> &EventLog {
+        &self.0.event_log
     }
 
     /// Wakes the loop, or ends it.
@@ -155,11 +155,11 @@ impl Daemon {
     #[must_use]
     pub(super) fn ask_for_fork(&self, who: Sender<Fork>) -> bool {
         let asked = self.0.forks.try_send(who).is_ok();
-        self.0.bell.ring();
+        self.0.wakeup.ring();
         asked
     }
 
-    /// What is foreseen; pictures have it too, from the next on.
+    /// What is foreseen; read models have it too, from the next on.
     pub(super) fn outlook(&self) -> Arc<Outlook> {
         Arc::clone(&self.0.outlook.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -167,7 +167,7 @@ impl Daemon {
     /// This is foreseen now.
     pub(super) fn foresee(&self, outlook: Outlook) {
         *self.0.outlook.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(outlook);
-        self.0.bell.ring();
+        self.0.wakeup.ring();
     }
 
     /// Power by the hour. The loop waits for whoever looks at it.
@@ -181,18 +181,18 @@ impl Daemon {
         &self.0.history
     }
 
-    /// What is in no picture yet.
+    /// What is in no read model yet.
     pub fn overlay(&self) -> MutexGuard<'_, Overlay> {
         self.0.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn wait(&self, most: std::time::Duration) -> bool {
-        self.0.bell.wait(most)
+        self.0.wakeup.wait(most)
     }
 
-    pub(super) fn publish(&self, picture: Arc<Picture>) {
-        let heard = picture.heard;
-        *self.0.picture.write().unwrap_or_else(PoisonError::into_inner) = picture;
+    pub(super) fn publish(&self, read_model: Arc<ReadModel>) {
+        let heard = read_model.heard;
+        *self.0.read_model.write().unwrap_or_else(PoisonError::into_inner) = read_model;
         let mut overlay = self.overlay();
         overlay.jobs.retain(|_, (entries, _)| *entries > heard);
         overlay.updates.retain(|_, (entries, ..)| *entries > heard);

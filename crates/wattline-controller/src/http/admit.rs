@@ -5,7 +5,7 @@ use super::refusal::{Answer, Refusal};
 use super::rows::{HOUR, per_hour};
 use super::{Api, MOST_WEIGHT};
 use crate::daemon::JobView;
-use crate::directory::{Origin, Submission};
+use crate::job_registry::{Origin, Submission};
 use crate::log::hidden;
 use std::sync::Arc;
 use wattline_api::{SubmitRequest, UpdateRequest};
@@ -37,8 +37,8 @@ pub(super) fn submission(
     }
     name(&request.name, "name", LONGEST_NAME)?;
     let workload = workload(api, &request.workload)?;
-    let picture = api.daemon.picture();
-    let most = picture.cluster.total_gpus();
+    let read_model = api.daemon.read_model();
+    let most = read_model.cluster.total_gpus();
     let gpus = bounds(request, most)?;
     let elasticity = match &request.elasticity {
         Some(word) => word.parse().map_err(|error: wattline_core::job::UnknownElasticity| {

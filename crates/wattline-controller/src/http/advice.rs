@@ -28,7 +28,7 @@ pub(super) async fn show(
         let began = Instant::now();
         let in_time = || began.elapsed() < LONGEST_FORECAST;
         let policy = (name.as_str(), (inside.policy)());
-        advise(inside.engine, inside.directory, policy, inside.now, Some(&in_time))
+        advise(inside.engine, inside.registry, policy, inside.now, Some(&in_time))
     });
     Ok(Json(advice.await?))
 }

@@ -21,15 +21,15 @@ const MOST_RULES: usize = 200;
     (status = 200, body = Budget), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn show(State(api): State<Api>) -> Json<Budget> {
-    let picture = api.daemon.picture();
+    let read_model = api.daemon.read_model();
     Json(Budget {
         schema: "wattline.budget/1".to_owned(),
-        now_s: api.daemon.pace().now().seconds(),
-        now_w: picture.budget_now.map(Watts::get),
-        committed_w: picture.committed.get(),
-        drawn_w: picture.drawn.map(Watts::get),
-        peak_w: picture.cluster.peak_power().get(),
-        calendar: picture.budget.as_ref().map(written),
+        now_s: api.daemon.cluster_clock().now().seconds(),
+        now_w: read_model.budget_now.map(Watts::get),
+        committed_w: read_model.committed.get(),
+        drawn_w: read_model.drawn.map(Watts::get),
+        peak_w: read_model.cluster.peak_power().get(),
+        calendar: read_model.budget.as_ref().map(written),
     })
 }
 
@@ -47,9 +47,9 @@ pub(super) async fn set(
         return Err(Refusal::forbidden(detail, "ask an administrator"));
     }
     let calendar = input.value.calendar.as_ref().map(calendar).transpose()?;
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     let (at_once, budget) = (calendar.as_ref().map(|c| c.at(now)), calendar.clone());
-    write(&api, move |api| api.daemon.desk().set_budget(now, budget)).await?;
+    write(&api, move |api| api.daemon.intake().set_budget(now, budget)).await?;
     let note = at_once.map_or_else(
         || "the budget was taken away".to_owned(),
         |watts| format!("the budget was set: {watts:.1} now"),

@@ -44,7 +44,7 @@ pub(super) async fn stream(
     let slot = Slot::take(&api, &who)?;
     let (send, receive) = mpsc::channel(64);
     // Subscribed before it looks, so that nothing falls in between.
-    let position = api.daemon.chronicle().listen();
+    let position = api.daemon.event_log().listen();
     tokio::spawn(listen(api, who, since, send, position, slot));
     let alive = KeepAlive::new().interval(Duration::from_secs(15));
     Ok(Sse::new(ReceiverStream::new(receive)).keep_alive(alive).into_response())
@@ -58,8 +58,8 @@ async fn listen(
     mut position: tokio::sync::watch::Receiver<u64>,
     _slot: Slot,
 ) {
-    let chronicle = api.daemon.chronicle();
-    let life = chronicle.life();
+    let event_log = api.daemon.event_log();
+    let life = event_log.life();
     if since == Since::Now {
         since = Since::Event(life, *position.borrow_and_update());
         // So that whoever listens knows from where on.
@@ -70,7 +70,7 @@ async fn listen(
     }
     loop {
         let last = *position.borrow_and_update();
-        let told = chronicle.since(since);
+        let told = event_log.since(since);
         if told.gap {
             let gap = SseEvent::default().event("gap").data("events are missing here");
             if send.send(Ok(gap)).await.is_err() {

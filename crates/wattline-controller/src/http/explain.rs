@@ -35,14 +35,14 @@ pub(super) async fn explain(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Json<Explanation>> {
-    let now = api.daemon.pace().now();
-    let (picture, view) = match find(&api, &who, &id).await? {
-        Found::Live(picture, view) => (picture, view),
+    let now = api.daemon.cluster_clock().now();
+    let (read_model, view) = match find(&api, &who, &id).await? {
+        Found::Live(read_model, view) => (read_model, view),
         Found::Ended(job) => {
             return Ok(Json(Explanation {
                 schema: "wattline.explain/1".to_owned(),
                 now_s: now.seconds(),
-                plan: api.daemon.picture().plan.0,
+                plan: api.daemon.read_model().plan.0,
                 job: ended_row(&job),
                 holds: None,
                 planned: None,
@@ -57,7 +57,7 @@ pub(super) async fn explain(
     } else {
         ask(&api, &who, move |inside| choices(inside, job)).await?
     };
-    let outlook = &picture.outlook;
+    let outlook = &read_model.outlook;
     let known = outlook.jobs.get(&job).is_some_and(|one| one.end.is_some());
     let made = now.since(outlook.at);
     let reach = match (view.is_over(), known, outlook.reach.is_empty()) {
@@ -69,10 +69,10 @@ pub(super) async fn explain(
     Ok(Json(Explanation {
         schema: "wattline.explain/1".to_owned(),
         now_s: now.seconds(),
-        plan: picture.plan.0,
-        job: job_row(&picture, &view, &who, now),
-        holds: view.held.as_ref().map(|held| placement(&picture, held)),
-        planned: view.planned.as_ref().map(|planned| placement(&picture, planned)),
+        plan: read_model.plan.0,
+        job: job_row(&read_model, &view, &who, now),
+        holds: view.held.as_ref().map(|held| placement(&read_model, held)),
+        planned: view.planned.as_ref().map(|planned| placement(&read_model, planned)),
         outlook: reach,
         options,
     }))
@@ -114,13 +114,13 @@ pub(super) async fn what_if(
     Extension(who): Extension<Identity>,
     input: Input<SubmitRequest>,
 ) -> Answer<Json<WhatIf>> {
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     let submission = admit::submission(&api, &who, &input.value, now)?;
     let known = api.workloads.names().is_some();
     let workload = submission.workload.clone().unwrap_or_default();
     let answer = ask(&api, &who, move |inside| {
         let mut job = submission.job;
-        match inside.directory.find_workload(&workload) {
+        match inside.registry.find_workload(&workload) {
             Some(id) => job.workload = id,
             None if known => {}
             None => return nothing(inside.now, "nobody has measured this workload yet"),

@@ -7,10 +7,10 @@ use super::refusal::{Answer, Noted, Refusal};
 use super::rows::{job_row, per_hour, reach};
 use super::{Api, admit};
 use crate::controller::ControllerError;
-use crate::daemon::{JobView, Picture};
-use crate::desk::Once;
+use crate::daemon::{JobView, ReadModel};
 use crate::job_history::{self as history, EndedJob};
-use crate::store::Store;
+use crate::journal::Store;
+use crate::request_intake::Once;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -56,11 +56,11 @@ pub(super) async fn list(
         let detail = format!("you may not see jobs of {}", clip(user));
         return Err(Refusal::forbidden(detail, "leave out `user` to see your own"));
     }
-    let picture = api.daemon.picture();
-    let now = api.daemon.pace().now();
+    let read_model = api.daemon.read_model();
+    let now = api.daemon.cluster_clock().now();
     let first = query.after.map_or(JobId(0), |after| JobId(after.saturating_add(1)));
     let over = matches!(state, "all" | "finished" | "cancelled");
-    let pending: Vec<Arc<JobView>> = pending(&api, &picture, first);
+    let pending: Vec<Arc<JobView>> = pending(&api, &read_model, first);
     let mut page = Page { rows: Vec::new(), next: None, looked_at: 0, limit };
     let is_wanted = |view: &JobView| {
         let named = query.user.as_deref().is_none_or(|user| *view.user == *user);
@@ -91,7 +91,7 @@ pub(super) async fn list(
     };
     // Both are in the order of their numbers; a job that ended just now may be in both.
     let mut ended = ended.iter().filter(|job| who.sees(&job.user)).peekable();
-    let live = picture.jobs_from(first).chain(&pending).filter(|view| over || !view.is_over());
+    let live = read_model.jobs_from(first).chain(&pending).filter(|view| over || !view.is_over());
     let _ = live.map(Some).chain([None]).try_for_each(|view| {
         let before = view.map_or(JobId(u32::MAX), |view| view.id);
         while let Some(job) = ended.next_if(|job| job.id < before) {
@@ -101,10 +101,10 @@ pub(super) async fn list(
         if ended.peek().is_some_and(|job| job.id == view.id) {
             return Some(());
         }
-        page.take(view.id, is_wanted(view), || job_row(&picture, view, &who, now))
+        page.take(view.id, is_wanted(view), || job_row(&read_model, view, &who, now))
     });
     let Page { rows: jobs, next, .. } = page;
-    let (schema, outlook) = ("wattline.queue/1".to_owned(), reach(&picture));
+    let (schema, outlook) = ("wattline.queue/1".to_owned(), reach(&read_model));
     Ok(Json(JobPage { schema, now_s: now.seconds(), jobs, outlook, next }))
 }
 
@@ -130,9 +130,9 @@ impl Page {
     }
 }
 
-/// Jobs that are in no picture yet.
-fn pending(api: &Api, picture: &Picture, first: JobId) -> Vec<Arc<JobView>> {
-    let from = first.max(JobId(picture.job_count() as u32));
+/// Jobs that are in no read model yet.
+fn pending(api: &Api, read_model: &ReadModel, first: JobId) -> Vec<Arc<JobView>> {
+    let from = first.max(JobId(read_model.job_count() as u32));
     let overlay = api.daemon.overlay();
     overlay.jobs.range(from..).map(|(_, (_, view))| Arc::clone(view)).collect()
 }
@@ -147,7 +147,9 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Answer<Json<JobRow>> {
     Ok(Json(match find(&api, &who, &id).await? {
-        Found::Live(picture, view) => job_row(&picture, &view, &who, api.daemon.pace().now()),
+        Found::Live(read_model, view) => {
+            job_row(&read_model, &view, &who, api.daemon.cluster_clock().now())
+        }
         Found::Ended(job) => ended_row(&job),
     }))
 }
@@ -155,7 +157,7 @@ pub(super) async fn show(
 /// A job as it is, or as it was.
 pub(super) enum Found {
     /// Not over, or just now.
-    Live(Arc<Picture>, Arc<JobView>),
+    Live(Arc<ReadModel>, Arc<JobView>),
     /// Over.
     Ended(Box<EndedJob>),
 }
@@ -165,13 +167,13 @@ pub(super) async fn find(api: &Api, who: &Identity, id: &str) -> Answer<Found> {
     let shown = clip(id);
     let number = id.strip_prefix('j').unwrap_or(id).parse::<u32>();
     let job = number.map(JobId).map_err(|_| Refusal::no_job(&shown, None))?;
-    let picture = api.daemon.picture();
-    let view = picture.job(job).cloned();
-    let view = view.or_else(|| pending(api, &picture, job).into_iter().find(|v| v.id == job));
+    let read_model = api.daemon.read_model();
+    let view = read_model.job(job).cloned();
+    let view = view.or_else(|| pending(api, &read_model, job).into_iter().find(|v| v.id == job));
     // Between the two looks it may have moved from one to the other.
-    let view = view.or_else(|| api.daemon.picture().job(job).cloned());
+    let view = view.or_else(|| api.daemon.read_model().job(job).cloned());
     let found = match view {
-        Some(view) => Found::Live(picture, view),
+        Some(view) => Found::Live(read_model, view),
         None => {
             let ended = look_up(api, move |history| history.job(job)).await?;
             Found::Ended(Box::new(ended.ok_or_else(|| Refusal::no_job(&shown, None))?))
@@ -237,27 +239,27 @@ fn submit_or_repeat(
     key: Option<&str>,
     fingerprint: u64,
 ) -> Answer<Once> {
-    let desk = api.daemon.desk();
+    let intake = api.daemon.intake();
     // First of all: what was answered once is answered so again, also when its deadline has
     // passed since or a limit was reached.
-    if let Some(once) = key.and_then(|key| desk.asked_before(key, fingerprint)) {
+    if let Some(once) = key.and_then(|key| intake.asked_before(key, fingerprint)) {
         return Ok(once);
     }
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     let submission = admit::submission(api, who, request, now)?;
     api.quotas.submission(&api.daemon, who, &api.access().quotas)?;
     // The view is made before the submission goes away.
     let shown = admit::view(JobId(0), &submission, &who.user);
     let once = match key {
-        Some(key) => desk.submit_once(now, submission, key, fingerprint),
-        None => desk.submit(now, submission).map(Once::New),
+        Some(key) => intake.submit_once(now, submission, key, fingerprint),
+        None => intake.submit(now, submission).map(Once::New),
     };
     let once = once.map_err(|error| not_written(&error))?;
     if let Once::New(id) = once {
-        let entries = desk.journal(Store::len);
+        let entries = intake.journal(Store::len);
         let view = Arc::new(JobView { id, ..shown });
         let mut overlay = api.daemon.overlay();
-        if api.daemon.picture().heard < entries {
+        if api.daemon.read_model().heard < entries {
             overlay.jobs.insert(id, (entries, view));
         }
     }
@@ -288,18 +290,18 @@ pub(super) async fn update(
     input: Input<UpdateRequest>,
 ) -> Answer<Response> {
     let view = find_to_change(&api, &who, &id).await?;
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     let request = input.value;
     let job = view.id;
     let changed = tokio::task::spawn_blocking(move || -> Answer<_> {
         let _one = api.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let known = api.daemon.overlay().updates.get(&job).map(|(_, due, weight)| (*due, *weight));
-        let latest = api.daemon.picture().job(job).map(|v| (v.job.deadline, v.job.weight));
+        let latest = api.daemon.read_model().job(job).map(|v| (v.job.deadline, v.job.weight));
         let before = known.or(latest).unwrap_or((view.job.deadline, view.job.weight));
         let (due, weight) = admit::update(&who, &request, before, now)?;
-        let desk = api.daemon.desk();
-        desk.update(now, job, due, weight).map_err(|error| not_written(&error))?;
-        let entries = desk.journal(Store::len);
+        let intake = api.daemon.intake();
+        intake.update(now, job, due, weight).map_err(|error| not_written(&error))?;
+        let entries = intake.journal(Store::len);
         api.daemon.overlay().updates.insert(job, (entries, due, weight));
         api.daemon.waker().wake();
         Ok((due, weight))
@@ -320,7 +322,7 @@ pub(super) async fn cancel(
     Extension(who): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Answer<Response> {
-    change(&api, &who, &id, "cancelled", |api, now, id| api.daemon.desk().cancel(now, id)).await
+    change(&api, &who, &id, "cancelled", |api, now, id| api.daemon.intake().cancel(now, id)).await
 }
 
 /// Lets a job wait until it is released.
@@ -349,7 +351,7 @@ pub(super) async fn release(
 
 async fn hold_or_release(api: &Api, who: &Identity, id: &str, hold: bool) -> Answer<Response> {
     let what = if hold { "on_hold" } else { "released" };
-    change(api, who, id, what, move |api, now, id| api.daemon.desk().hold(now, id, hold)).await
+    change(api, who, id, what, move |api, now, id| api.daemon.intake().hold(now, id, hold)).await
 }
 
 async fn change(
@@ -360,7 +362,7 @@ async fn change(
     tell: impl FnOnce(&Api, Timestamp, JobId) -> Result<(), ControllerError> + Send + 'static,
 ) -> Answer<Response> {
     let job = find_to_change(api, who, id).await?.id;
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     write(api, move |api| tell(api, now, job)).await?;
     let note = format!("job {}: {what}", job.0);
     Ok(noted(Json(accepted(job, what, false)).into_response(), note))

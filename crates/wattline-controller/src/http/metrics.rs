@@ -1,7 +1,7 @@
 //! Figures for Prometheus.
 
 use super::Api;
-use crate::daemon::{Picture, Turns};
+use crate::daemon::{LoopStats, ReadModel};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -25,14 +25,14 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 ))]
 pub(super) async fn show(State(api): State<Api>) -> Response {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures(api.daemon.picture())));
+    registry.register_collector(Box::new(Figures(api.daemon.read_model())));
     let mut text = String::new();
     // Writing into a string does not fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
     ([(header::CONTENT_TYPE, KIND)], text).into_response()
 }
 
-struct Figures(Arc<Picture>);
+struct Figures(Arc<ReadModel>);
 
 impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl fmt::Debug for Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let picture = &self.0;
+        let read_model = &self.0;
         let mut gauge = |name: &str, help: &str, value: Option<f64>| -> fmt::Result {
             let Some(value) = value else { return Ok(()) };
             let gauge = ConstGauge::new(value);
@@ -51,28 +51,28 @@ impl Collector for Figures {
         gauge(
             "wattline_power_budget_watts",
             "What committed power must stay below",
-            picture.budget_now.map(Watts::get),
+            read_model.budget_now.map(Watts::get),
         )?;
         gauge(
             "wattline_power_committed_watts",
             "What the cluster could draw at worst",
-            Some(picture.committed.get()),
+            Some(read_model.committed.get()),
         )?;
         gauge(
             "wattline_power_measured_watts",
             "What the cluster draws",
-            picture.drawn.map(Watts::get),
+            read_model.drawn.map(Watts::get),
         )?;
         gauge(
             "wattline_jobs_waiting",
             "Jobs that hold no GPU and are not over",
-            Some(picture.unfinished.len().saturating_sub(picture.running) as f64),
+            Some(read_model.unfinished.len().saturating_sub(read_model.running) as f64),
         )?;
-        gauge("wattline_jobs_running", "Jobs that hold GPUs", Some(picture.running as f64))?;
+        gauge("wattline_jobs_running", "Jobs that hold GPUs", Some(read_model.running as f64))?;
         gauge(
             "wattline_plan_effort_ratio",
             "How much of their usual work plans may do, so that they are there in time",
-            Some(picture.effort.get()),
+            Some(read_model.effort.get()),
         )?;
         self.limits(&mut encoder)?;
         self.energy(&mut encoder)?;
@@ -90,14 +90,14 @@ impl Collector for Figures {
 impl Figures {
     /// A GPU whose limit nobody reads back has none of ours in force: it counts at its default one.
     fn limits(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let picture = &self.0;
+        let read_model = &self.0;
         let name = "wattline_gpu_power_limit_watts";
         let help = "The power limit of a GPU: planned, enforced as read back, or its default";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        let nodes = picture.cluster.node_ids().zip(picture.nodes.iter());
-        for ((id, view), gauge) in nodes.zip(picture.gauges.iter()) {
-            let node = picture.cluster.node(id);
-            let default = picture.cluster.gpu_type(node.gpu_type).default_limit;
+        let nodes = read_model.cluster.node_ids().zip(read_model.nodes.iter());
+        for ((id, view), gauge) in nodes.zip(read_model.gauges.iter()) {
+            let node = read_model.cluster.node(id);
+            let default = read_model.cluster.gpu_type(node.gpu_type).default_limit;
             for gpu in 0..node.gpus {
                 let of = |limits: &[(u8, Watts)]| {
                     limits.iter().find(|(number, _)| *number == gpu).map(|(_, limit)| *limit)
@@ -117,13 +117,13 @@ impl Figures {
     }
 
     fn energy(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let picture = &self.0;
+        let read_model = &self.0;
         let help = "What a node has drawn, where it is metered";
         let (name, counter) = ("wattline_energy_joules", MetricType::Counter);
         let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-        for (id, gauge) in picture.cluster.node_ids().zip(picture.gauges.iter()) {
+        for (id, gauge) in read_model.cluster.node_ids().zip(read_model.gauges.iter()) {
             if let Some(energy) = gauge.energy {
-                let labels = [("node", &*picture.cluster.node(id).name)];
+                let labels = [("node", &*read_model.cluster.node(id).name)];
                 let one = family.encode_family(&labels)?;
                 ConstCounter::new(energy.get()).encode(one)?;
             }
@@ -144,18 +144,18 @@ impl Figures {
     }
 
     fn counters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let picture = &self.0;
+        let read_model = &self.0;
         let counter = MetricType::Counter;
         let (name, help) =
             ("wattline_budget_exceeded_seconds", "How long more than the budget was drawn");
-        let seconds = ConstCounter::new(picture.over_budget.get());
+        let seconds = ConstCounter::new(read_model.over_budget.get());
         seconds.encode(encoder.encode_descriptor(name, help, None, counter)?)?;
         let (name, help) = ("wattline_deadlines_missed", "Jobs that ended after their deadline");
-        let missed = ConstCounter::new(picture.tally.deadlines_missed);
+        let missed = ConstCounter::new(read_model.prediction_errors.deadlines_missed);
         missed.encode(encoder.encode_descriptor(name, help, None, counter)?)?;
         let (name, help) = ("wattline_actions", "Steps towards the plan, by what came of them");
         let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-        let outcomes = &picture.stats.outcomes;
+        let outcomes = &read_model.stats.outcomes;
         let sent = outcomes.handed_out().map(|(kind, count)| (kind, "sent", count));
         let ended = outcomes.counts().map(|(kind, outcome, count)| (kind, outcome.name(), count));
         for (kind, outcome, count) in sent.chain(ended) {
@@ -164,7 +164,7 @@ impl Figures {
             ConstCounter::new(count).encode(one)?;
         }
         let (name, help) = ("wattline_plans_refused", "Plans that the checker refused");
-        let refused = ConstCounter::new(picture.stats.refused);
+        let refused = ConstCounter::new(read_model.stats.refused);
         refused.encode(encoder.encode_descriptor(name, help, None, counter)?)
     }
 
@@ -176,7 +176,7 @@ impl Figures {
         // Each bucket by itself; they are added up when they are written.
         let mut before = 0;
         let mut buckets = Vec::new();
-        for (bound, within) in Turns::BOUNDS.iter().zip(turns.within) {
+        for (bound, within) in LoopStats::BOUNDS.iter().zip(turns.within) {
             buckets.push((*bound, within - before));
             before = within;
         }
@@ -189,7 +189,7 @@ impl Figures {
         let help = "Mean of |realised / predicted - 1| over the last jobs that ended";
         let name = "wattline_prediction_error_ratio";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (quantity, mean) in self.0.tally.errors() {
+        for (quantity, mean) in self.0.prediction_errors.errors() {
             let labels = [("quantity", quantity.name())];
             let one = family.encode_family(&labels)?;
             ConstGauge::new(mean).encode(one)?;

@@ -1,6 +1,6 @@
 //! The HTTP API: a Unix socket, where the kernel says who asks, and TCP with tokens.
 //!
-//! Reads look at the last picture and never wait for a plan. Changes are on the disk before they
+//! Reads look at the last read model and never wait for a plan. Changes are on the disk before they
 //! are acknowledged. A user sees and changes only his own jobs; every change and every refusal is
 //! in the audit log. Everything that users write is data: checked when it comes in, never
 //! interpreted.

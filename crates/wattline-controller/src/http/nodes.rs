@@ -15,11 +15,11 @@ pub(super) async fn list(
     State(api): State<Api>,
     Extension(who): Extension<Identity>,
 ) -> Json<NodeList> {
-    let picture = api.daemon.picture();
-    let ids = picture.cluster.node_ids();
+    let read_model = api.daemon.read_model();
+    let ids = read_model.cluster.node_ids();
     Json(NodeList {
         schema: "wattline.nodes/1".to_owned(),
-        now_s: api.daemon.pace().now().seconds(),
-        nodes: ids.filter_map(|id| node_row(&picture, id, &who)).collect(),
+        now_s: api.daemon.cluster_clock().now().seconds(),
+        nodes: ids.filter_map(|id| node_row(&read_model, id, &who)).collect(),
     })
 }

@@ -25,10 +25,10 @@ pub(super) async fn show(
     State(api): State<Api>,
     Extension(who): Extension<Identity>,
 ) -> Json<PlanInForce> {
-    let picture = api.daemon.picture();
-    let now = api.daemon.pace().now();
+    let read_model = api.daemon.read_model();
+    let now = api.daemon.cluster_clock().now();
     let (mut jobs, mut waiting) = (Vec::new(), 0);
-    for view in picture.unfinished.iter().filter_map(|id| picture.job(*id)) {
+    for view in read_model.unfinished.iter().filter_map(|id| read_model.job(*id)) {
         let action = action(view.held.as_ref(), view.planned.as_ref());
         if action == "wait" {
             waiting += 1;
@@ -36,29 +36,30 @@ pub(super) async fn show(
             jobs.push(PlannedRow {
                 job: view.id.0,
                 action: action.to_owned(),
-                runs: view.planned.as_ref().map(|planned| placement(&picture, planned)),
+                runs: view.planned.as_ref().map(|planned| placement(&read_model, planned)),
                 why: why(view, &who, now),
             });
         }
     }
-    let nodes = picture.cluster.node_ids().zip(picture.nodes.iter()).filter_map(|(id, node)| {
-        let action = node_action(node.power, node.target);
-        (action != "stay").then(|| PlannedNode {
-            node: picture.cluster.node(id).name.to_string(),
-            state: word(node.power),
-            target: word(node.target),
-            action: action.to_owned(),
-            reason: reason_value(node.reason),
-            why: node.reason.to_string(),
-        })
-    });
+    let nodes =
+        read_model.cluster.node_ids().zip(read_model.nodes.iter()).filter_map(|(id, node)| {
+            let action = node_action(node.power, node.target);
+            (action != "stay").then(|| PlannedNode {
+                node: read_model.cluster.node(id).name.to_string(),
+                state: word(node.power),
+                target: word(node.target),
+                action: action.to_owned(),
+                reason: reason_value(node.reason),
+                why: node.reason.to_string(),
+            })
+        });
     Json(PlanInForce {
         schema: "wattline.plan-in-force/1".to_owned(),
         now_s: now.seconds(),
-        plan: picture.plan.0,
+        plan: read_model.plan.0,
         policy: api.daemon.policy().to_owned(),
-        committed_w: picture.planned_committed.get(),
-        budget_w: picture.budget_now.map(Watts::get),
+        committed_w: read_model.planned_committed.get(),
+        budget_w: read_model.budget_now.map(Watts::get),
         jobs,
         nodes: nodes.collect(),
         waiting,

@@ -171,8 +171,8 @@ impl Waiting {
             return;
         }
         self.counts.clear();
-        let picture = daemon.picture();
-        let known = picture.unfinished.iter().filter_map(|id| picture.job(*id));
+        let read_model = daemon.read_model();
+        let known = read_model.unfinished.iter().filter_map(|id| read_model.job(*id));
         let mut count = |view: &JobView| {
             if view.held.is_none() && !view.is_over() {
                 *self.counts.entry(Arc::clone(&view.user)).or_default() += 1;
@@ -180,7 +180,7 @@ impl Waiting {
         };
         known.for_each(|view| count(view));
         daemon.overlay().jobs.values().for_each(|(_, view)| {
-            if picture.job(view.id).is_none() {
+            if read_model.job(view.id).is_none() {
                 count(view);
             }
         });
@@ -205,7 +205,7 @@ fn a_second(requests: u32) -> Rate {
 }
 
 impl Quotas {
-    /// Counts a request, or refuses it.
+    /// IdCounters a request, or refuses it.
     pub(super) fn request(&self, who: &Identity) -> Answer<()> {
         if who.role == Role::Admin {
             return Ok(());
@@ -214,7 +214,7 @@ impl Quotas {
         self.requests.take(&who.user, 1.0, rate, Instant::now()).map_err(Refusal::too_often)
     }
 
-    /// Counts a submission, or refuses it.
+    /// IdCounters a submission, or refuses it.
     pub(super) fn submission(
         &self,
         daemon: &Daemon,

@@ -30,11 +30,11 @@ pub(super) async fn show(
     Extension(who): Extension<Identity>,
     Asked(query): Asked<ReportQuery>,
 ) -> Answer<Json<Report>> {
-    let now = api.daemon.pace().now();
+    let now = api.daemon.cluster_clock().now();
     let (since, until) = period(&query, now)?;
     let limit = page_size(query.limit)?;
     let slot = api.reporting.wait(&who, PATIENCE).await?;
-    let picture = api.daemon.picture();
+    let read_model = api.daemon.read_model();
     let hours = api.daemon.hours().between(since, until);
     let daemon = api.daemon.clone();
     let made = tokio::task::spawn_blocking(move || -> Result<Report, HistoryError> {
@@ -47,7 +47,7 @@ pub(super) async fn show(
             let by = (&*job.user, &*job.workload);
             sums.add(by, &who, |sum| sum.take(&job, within(job.submit), end));
         })?;
-        let open = picture.unfinished.iter().filter_map(|id| picture.job(*id));
+        let open = read_model.unfinished.iter().filter_map(|id| read_model.job(*id));
         for view in open.filter(|view| within(view.job.submit)) {
             sums.add((&view.user, &view.workload), &who, |sum| sum.submitted += 1);
         }

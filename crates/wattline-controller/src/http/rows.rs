@@ -1,7 +1,7 @@
-//! From pictures to what goes over the wire.
+//! From read models to what goes over the wire.
 
 use super::access::{Identity, Role};
-use crate::daemon::{JobView, Picture};
+use crate::daemon::{JobView, ReadModel};
 use crate::planning::on;
 use wattline_api::{JobRow, NodeRow, Reach};
 use wattline_core::Timestamp;
@@ -17,9 +17,14 @@ pub(super) fn per_hour(weight: EurosPerSecond) -> f64 {
     weight.get() * HOUR
 }
 
-pub(super) fn job_row(picture: &Picture, view: &JobView, who: &Identity, now: Timestamp) -> JobRow {
+pub(super) fn job_row(
+    read_model: &ReadModel,
+    view: &JobView,
+    who: &Identity,
+    now: Timestamp,
+) -> JobRow {
     let job = &view.job;
-    let outlook = picture.outlook.jobs.get(&view.id).filter(|_| !view.is_over());
+    let outlook = read_model.outlook.jobs.get(&view.id).filter(|_| !view.is_over());
     let finish = view.ended.or_else(|| outlook.and_then(|o| o.end));
     let start = view.first_start.or_else(|| outlook.and_then(|o| o.start));
     let late = view.ended.map(|end| job.weight * job.tardiness(end));
@@ -30,8 +35,9 @@ pub(super) fn job_row(picture: &Picture, view: &JobView, who: &Identity, now: Ti
     };
     let energy = if view.is_over() { view.energy } else { outlook.and_then(|o| o.energy) };
     let cost = if view.is_over() { so_far } else { outlook.and_then(|o| o.cost) };
-    let name =
-        |share: wattline_core::placement::Share| picture.cluster.node(share.node).name.to_string();
+    let name = |share: wattline_core::placement::Share| {
+        read_model.cluster.node(share.node).name.to_string()
+    };
     let held = view.held.as_ref();
     JobRow {
         id: view.id.0,
@@ -62,8 +68,8 @@ pub(super) fn job_row(picture: &Picture, view: &JobView, who: &Identity, now: Ti
 }
 
 /// How far is foreseen.
-pub(super) fn reach(picture: &Picture) -> Option<Reach> {
-    let outlook = &picture.outlook;
+pub(super) fn reach(read_model: &ReadModel) -> Option<Reach> {
+    let outlook = &read_model.outlook;
     (!outlook.reach.is_empty()).then(|| Reach {
         at_s: outlook.at.seconds(),
         until_s: outlook.until.seconds(),
@@ -90,24 +96,24 @@ pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
     }
 }
 
-pub(super) fn placement(picture: &Picture, placement: &Placement) -> wattline_api::Placement {
+pub(super) fn placement(read_model: &ReadModel, placement: &Placement) -> wattline_api::Placement {
     let c = &placement.configuration;
     wattline_api::Placement {
-        gpu: picture.cluster.gpu_type(c.gpu_type).name.to_string(),
+        gpu: read_model.cluster.gpu_type(c.gpu_type).name.to_string(),
         gpus: c.gpus,
         batch: c.batch,
         power_limit_w: c.power_limit.get(),
-        on: on(placement, &picture.cluster),
+        on: on(placement, &read_model.cluster),
     }
 }
 
-pub(super) fn node_row(picture: &Picture, id: NodeId, who: &Identity) -> Option<NodeRow> {
-    let view = picture.nodes.get(id.index())?;
-    let node = picture.cluster.node(id);
-    let seen = |job: &JobId| picture.job(*job).is_some_and(|view| who.sees(&view.user));
+pub(super) fn node_row(read_model: &ReadModel, id: NodeId, who: &Identity) -> Option<NodeRow> {
+    let view = read_model.nodes.get(id.index())?;
+    let node = read_model.cluster.node(id);
+    let seen = |job: &JobId| read_model.job(*job).is_some_and(|view| who.sees(&view.user));
     Some(NodeRow {
         name: node.name.to_string(),
-        gpu: picture.cluster.gpu_type(node.gpu_type).name.to_string(),
+        gpu: read_model.cluster.gpu_type(node.gpu_type).name.to_string(),
         gpus: u32::from(node.gpus),
         gpus_held: view.gpus_held,
         state: crate::planning::word(view.power),

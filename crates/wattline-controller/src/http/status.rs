@@ -23,33 +23,33 @@ pub(super) async fn show(
     State(api): State<Api>,
     Extension(who): Extension<Identity>,
 ) -> Json<Status> {
-    let picture = api.daemon.picture();
-    let is = |power: NodePower| picture.nodes.iter().filter(|node| node.power == power).count();
-    let unfinished = picture.unfinished.len();
+    let read_model = api.daemon.read_model();
+    let is = |power: NodePower| read_model.nodes.iter().filter(|node| node.power == power).count();
+    let unfinished = read_model.unfinished.len();
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
     Json(Status {
         schema: "wattline.status/1".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        now_s: api.daemon.pace().now().seconds(),
-        speed: api.daemon.pace().speed(),
+        now_s: api.daemon.cluster_clock().now().seconds(),
+        speed: api.daemon.cluster_clock().speed(),
         policy: api.daemon.policy().to_owned(),
-        waiting: unfinished.saturating_sub(picture.running),
-        running: picture.running,
-        finished: picture.job_count() - unfinished,
-        gpus: picture.cluster.total_gpus(),
-        gpus_held: picture.nodes.iter().map(|node| node.gpus_held).sum(),
+        waiting: unfinished.saturating_sub(read_model.running),
+        running: read_model.running,
+        finished: read_model.job_count() - unfinished,
+        gpus: read_model.cluster.total_gpus(),
+        gpus_held: read_model.nodes.iter().map(|node| node.gpus_held).sum(),
         nodes_up: is(NodePower::Up),
         nodes_asleep: is(NodePower::Asleep),
-        nodes: picture.nodes.len(),
-        drawn_w: picture.drawn.map(Watts::get),
-        committed_w: picture.committed.get(),
-        budget_w: picture.budget_now.map(Watts::get),
-        plans: picture.stats.plans,
-        plan: picture.plan.0,
-        journal: picture.heard,
-        turn_max_ms: milliseconds(picture.turns.quantile(1.0)),
-        turn_p99_ms: milliseconds(picture.turns.quantile(0.99)),
-        troubles: picture.troubles.to_vec(),
+        nodes: read_model.nodes.len(),
+        drawn_w: read_model.drawn.map(Watts::get),
+        committed_w: read_model.committed.get(),
+        budget_w: read_model.budget_now.map(Watts::get),
+        plans: read_model.stats.plans,
+        plan: read_model.plan.0,
+        journal: read_model.heard,
+        turn_max_ms: milliseconds(read_model.turns.quantile(1.0)),
+        turn_p99_ms: milliseconds(read_model.turns.quantile(0.99)),
+        troubles: read_model.troubles.to_vec(),
         you: who.user.to_string(),
         role: who.role.to_string(),
         max_weight_eur_per_h: who.max_weight.map(per_hour),
@@ -63,11 +63,11 @@ pub(super) async fn show(
     (status = 503, body = String, content_type = "text/plain")
 ))]
 pub(super) async fn health(State(api): State<Api>) -> Response {
-    let picture = api.daemon.picture();
-    if !picture.troubles.is_empty() {
+    let read_model = api.daemon.read_model();
+    if !read_model.troubles.is_empty() {
         return (StatusCode::SERVICE_UNAVAILABLE, "in trouble\n").into_response();
     }
-    if picture.painted.elapsed() > STUCK {
+    if read_model.built.elapsed() > STUCK {
         return (StatusCode::SERVICE_UNAVAILABLE, "stuck\n").into_response();
     }
     "ok\n".into_response()

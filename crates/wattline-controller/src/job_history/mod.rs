@@ -9,7 +9,7 @@ mod reader;
 mod table;
 
 pub use reader::{HistoryError, JobHistory, Page};
-pub(crate) use table::{SCHEMA, correct, file};
+pub(crate) use table::{SCHEMA, correct, damaged, file};
 
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;

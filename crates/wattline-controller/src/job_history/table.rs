@@ -2,7 +2,7 @@
 
 use super::EndedJob;
 use crate::journal::chain;
-use rusqlite::{OptionalExtension, Row, Transaction};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::units::{Euros, EurosPerSecond, Joules};
@@ -103,6 +103,18 @@ pub(crate) fn correct(
         }
     }
     Ok(())
+}
+
+/// How many rows are not as they were written.
+pub(crate) fn damaged(connection: &Connection, journal: &str) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM ended_job"))?;
+    let mut rows = statement.query(())?;
+    let mut damaged = 0;
+    while let Some(row) = rows.next()? {
+        let sound = read(row).is_ok_and(|(job, sum)| checksum(journal, &job) == sum);
+        damaged += u64::from(!sound);
+    }
+    Ok(damaged)
 }
 
 /// Over all columns, in a form that no later version may change; floating-point numbers by bits.

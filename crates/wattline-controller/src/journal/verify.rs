@@ -5,6 +5,7 @@ use super::files::{self, State, beside};
 use super::head::Head;
 use super::{FORMAT, How, Store, StoreError, WITHOUT_DECISIONS};
 use super::{check_header, connect, format, hours, read_about, snapshot};
+use crate::job_history;
 use rusqlite::Connection;
 use std::io::Read;
 use std::path::Path;
@@ -180,6 +181,11 @@ fn check(
                 }
             }
             Err(error) => found.problems.push(format!("the power by the hour: {error}")),
+        }
+        match job_history::damaged(connection, &head.journal) {
+            Ok(0) => {}
+            Ok(wrong) => found.problems.push(format!("what became of {wrong} jobs is damaged")),
+            Err(error) => found.problems.push(format!("the ended jobs: {error}")),
         }
         compare(path, head, state, found);
     }

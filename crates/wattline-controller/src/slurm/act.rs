@@ -11,7 +11,7 @@ use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
-use crate::directory::Checkpoint;
+use crate::job_registry::Checkpoint;
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
@@ -70,7 +70,7 @@ impl Slurm {
     /// raise power.
     fn may_advance(&self, now: Timestamp, kind: &ActionKind, known: Known<'_>) -> bool {
         let job = |id: &JobId| {
-            let slurm = known.directory.slurm(*id);
+            let slurm = known.registry.slurm(*id);
             slurm.is_none_or(|slurm| self.is_settled(Target::Job(slurm.key.id)))
         };
         match kind {
@@ -92,7 +92,7 @@ impl Slurm {
         step: Step,
         known: Known<'_>,
     ) -> Step {
-        let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
+        let Some(slurm) = known.registry.slurm(id) else { return Step::Failed };
         let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
         let number = job.address();
         if !job.state.waits() {
@@ -236,7 +236,7 @@ impl Slurm {
         step: Step,
         known: Known<'_>,
     ) -> Step {
-        let Some(slurm) = known.directory.slurm(id) else { return Step::Failed };
+        let Some(slurm) = known.registry.slurm(id) else { return Step::Failed };
         let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
         if !job.state.holds_gpus() || job.state == super::read::State::Completing {
             return step;
@@ -369,7 +369,7 @@ impl Slurm {
         let Some(seen) = self.seen.clone() else { return };
         let ours: BTreeSet<u32> = (self.wanted.values())
             .filter_map(|wanted| match &wanted.action.kind {
-                ActionKind::Start { job, .. } => known.directory.slurm(*job).map(|s| s.key.id),
+                ActionKind::Start { job, .. } => known.registry.slurm(*job).map(|s| s.key.id),
                 _ => None,
             })
             .collect();

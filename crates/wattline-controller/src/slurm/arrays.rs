@@ -21,7 +21,7 @@ impl Slurm {
     pub(super) fn split_arrays(&mut self, now: Timestamp, known: Known<'_>) {
         let Some(seen) = self.seen.clone() else { return };
         let mine = |job: &&SlurmJob| {
-            let stranger = known.directory.find(&super::seen::key(job)).is_none();
+            let stranger = known.registry.find(&super::seen::key(job)).is_none();
             job.is_whole_array() && job.state.waits() && stranger
         };
         if self.controls() {

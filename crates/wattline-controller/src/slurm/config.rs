@@ -1,6 +1,6 @@
 //! What an administrator says about a cluster under SLURM.
 
-use crate::directory::Checkpoint;
+use crate::job_registry::Checkpoint;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wattline_core::calendar::UtcOffset;

@@ -5,13 +5,13 @@
 //! among them beforehand.
 
 use super::act::scontrol;
+use super::eligibility::Seats;
 use super::limits::limits_of;
 use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
-use super::seats::Seats;
 use super::{Slurm, Step};
 use crate::backend::Known;
-use crate::directory::SlurmOrigin;
+use crate::job_registry::SlurmOrigin;
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, Shape};
@@ -127,11 +127,11 @@ impl Slurm {
             .iter()
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .map(|part| {
-                let id = known.directory.find(&super::seen::key(part))?;
+                let id = known.registry.find(&super::seen::key(part))?;
                 let state = known.engine.state().find_job(id)?;
                 let Phase::Starting(start) = state.phase else { return None };
                 let placement = state.held.as_ref().filter(|_| part.state.waits())?;
-                Some(Part { job: part, placement, slurm: known.directory.slurm(id)?, start })
+                Some(Part { job: part, placement, slurm: known.registry.slurm(id)?, start })
             })
             .collect();
         let settled = |part: &Part<'_>| self.is_settled(Target::Job(part.job.key.id));

@@ -6,8 +6,8 @@
 
 use super::readings::Readings;
 use super::{Site, Slurm};
-use crate::backend::{Known, News};
-use crate::directory::{Drawn, Note};
+use crate::backend::{BackendEvent, Known};
+use crate::job_registry::{Drawn, JournalNote};
 use std::collections::BTreeMap;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Node, NodeDraw};
@@ -151,7 +151,7 @@ impl Slurm {
         }
         for (job, power) in power {
             let account = self.meters.jobs.entry(job).or_insert_with(|| Account {
-                drawn: Some(known.directory.drawn(job).unwrap_or_default()),
+                drawn: Some(known.registry.drawn(job).unwrap_or_default()),
                 noted: from,
             });
             account.drawn = account.drawn.zip(power).map(|(drawn, power)| Drawn {
@@ -162,20 +162,25 @@ impl Slurm {
     }
 
     /// What is to be remembered of it: when a job has left its GPUs, and once in a while before.
-    pub(super) fn meter_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn meter_news(
+        &mut self,
+        now: Timestamp,
+        known: Known<'_>,
+        news: &mut Vec<BackendEvent>,
+    ) {
         let every = self.site.config.measure_every;
         let state = known.engine.state();
         self.meters.jobs.retain(|job, account| {
             let holds = state.find_job(*job).is_some_and(|job| job.held.is_some());
-            let is_noted = known.directory.drawn(*job) == account.drawn;
+            let is_noted = known.registry.drawn(*job) == account.drawn;
             if holds && now < account.noted + every {
                 return true;
             }
             account.noted = now;
             match account.drawn {
                 Some(drawn) if !is_noted => {
-                    let note = Note::Drawn { job: *job, drawn };
-                    news.push(News::Noted(Event::Clock, note));
+                    let note = JournalNote::Drawn { job: *job, drawn };
+                    news.push(BackendEvent::Noted(Event::Clock, note));
                     true
                 }
                 // It is written down, or there is nothing to write.
@@ -189,7 +194,7 @@ impl Slurm {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::directory::Directory;
+    use crate::job_registry::JobRegistry;
     use crate::slurm::Config;
     use std::fs;
     use std::sync::Arc;
@@ -248,8 +253,8 @@ mod tests {
         for event in [found(0, 0, 0b11, limit), found(1, 0, 0b100, limit), found(2, 1, 1, limit)] {
             engine.handle(at(0.0), event).unwrap();
         }
-        let mut directory = Directory::default();
-        let known = Known { engine: &engine, directory: &directory };
+        let mut registry = JobRegistry::default();
+        let known = Known { engine: &engine, registry: &registry };
         let meter = |slurm: &mut Slurm, now: f64| {
             slurm.readings = Readings::take(&slurm.site, &slurm.ticks);
             slurm.meter(at(now), known);
@@ -274,27 +279,27 @@ mod tests {
         let paid = bill.bill(Watts::new(600.0) * bill.pue, at(10.0), at(12.0)).total();
         assert!((drawn.bill.get() - paid.get()).abs() < 1e-12);
         // What is due is told until it is written down, and then no more.
-        let tell = |slurm: &mut Slurm, now: f64, directory: &Directory| -> Vec<Note> {
+        let tell = |slurm: &mut Slurm, now: f64, registry: &JobRegistry| -> Vec<JournalNote> {
             let mut news = Vec::new();
-            slurm.meter_news(at(now), Known { engine: &engine, directory }, &mut news);
+            slurm.meter_news(at(now), Known { engine: &engine, registry }, &mut news);
             let note = |news| match news {
-                News::Noted(Event::Clock, note) => note,
+                BackendEvent::Noted(Event::Clock, note) => note,
                 other => panic!("{other:?}"),
             };
             news.into_iter().map(note).collect()
         };
-        assert_eq!(tell(&mut slurm, 20.0, &directory), [], "not yet");
+        assert_eq!(tell(&mut slurm, 20.0, &registry), [], "not yet");
         for now in [1000.0, 2000.0] {
-            let notes = tell(&mut slurm, now, &directory);
+            let notes = tell(&mut slurm, now, &registry);
             assert_eq!(notes.len(), 2, "{notes:?}");
-            assert_eq!(notes[0], Note::Drawn { job: JobId(0), drawn });
+            assert_eq!(notes[0], JournalNote::Drawn { job: JobId(0), drawn });
             if now > 1000.0 {
-                notes.iter().for_each(|note| directory.note(note));
+                notes.iter().for_each(|note| registry.note(note));
             }
         }
-        assert_eq!(tell(&mut slurm, 3000.0, &directory), []);
+        assert_eq!(tell(&mut slurm, 3000.0, &registry), []);
         // Another controller goes on from what is written down.
-        let known = Known { engine: &engine, directory: &directory };
+        let known = Known { engine: &engine, registry: &registry };
         let limits = [Some(folder.path().to_owned()), None];
         let cluster = Arc::clone(engine.state().cluster());
         let mut next = Slurm::new(Site::new(Config::default(), cluster, &limits, Vec::new()));

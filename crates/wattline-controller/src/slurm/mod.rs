@@ -18,26 +18,26 @@ mod breaker;
 pub mod command;
 mod config;
 mod crew;
+mod deferred;
 pub mod doctor;
-mod early;
+mod eligibility;
 mod heterogeneous;
 mod limits;
+mod measurement_window;
 pub mod metadata;
 mod meters;
 #[cfg(test)]
 mod model;
-mod news;
 mod orders;
 pub mod progress;
 pub mod read;
 mod readings;
+mod reconcile;
 pub mod release;
 mod reshape;
 mod runs;
-mod seats;
 mod seen;
 mod site;
-mod stretch;
 mod submission;
 
 pub use config::{Config, Defaults, Mode};
@@ -45,10 +45,11 @@ pub use seen::SeenError;
 pub use site::{Site, SiteError};
 pub use submission::SECONDS;
 
-use crate::backend::{Backend, BackendError, Known, News, Report, Wake};
-use crate::directory::Note;
+use crate::backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
+use crate::job_registry::JournalNote;
 use command::Commands;
 use crew::{Crew, Heard, Looked};
+use measurement_window::Stretch;
 use meters::Meters;
 use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
 use readings::Readings;
@@ -57,7 +58,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use stretch::Stretch;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
@@ -230,7 +230,7 @@ impl Slurm {
         let began = now - Seconds::new(looked.age.as_secs_f64());
         match looked.seen {
             Ok(mut seen) => {
-                seen.recognise(known.directory);
+                seen.recognise(known.registry);
                 self.orders.forget(seen.began.min(self.readings.began));
                 self.seen = Some(Arc::new(seen));
                 self.looked = Some(began);
@@ -305,7 +305,7 @@ impl Slurm {
     }
 
     /// All that follows from what was heard, and nothing else: what is new for the engine, and orders.
-    fn follow(&mut self, now: Timestamp, heard: Heard, known: Known<'_>) -> Vec<News> {
+    fn follow(&mut self, now: Timestamp, heard: Heard, known: Known<'_>) -> Vec<BackendEvent> {
         let mut new = New { outcomes: !heard.outcomes.is_empty(), ..New::default() };
         for outcome in &heard.outcomes {
             self.take_outcome(now, outcome);
@@ -332,7 +332,7 @@ impl Slurm {
     }
 
     /// All that follows from what is new.
-    fn news(&mut self, now: Timestamp, new: New, known: Known<'_>) -> Vec<News> {
+    fn news(&mut self, now: Timestamp, new: New, known: Known<'_>) -> Vec<BackendEvent> {
         let mut news = Vec::new();
         if new.readings {
             self.meter(now, known);
@@ -358,19 +358,19 @@ impl Slurm {
     }
 
     /// The limits that were there before any was set.
-    fn limits_before(&self, known: Known<'_>, news: &mut Vec<News>) {
+    fn limits_before(&self, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         for id in self.site.cluster.node_ids() {
             let node = self.site.node(id);
             let (Some(_), None) =
-                (self.site.actuator(id), known.directory.limits_before(&node.name))
+                (self.site.actuator(id), known.registry.limits_before(&node.name))
             else {
                 continue;
             };
             let read = |gpu| self.readings.limit(id, gpu).map(|watts| watts.get());
             let limits: Option<Vec<f64>> = (0..u32::from(node.gpus)).map(read).collect();
             if let Some(limits) = limits {
-                let note = Note::Before { node: node.name.clone(), limits };
-                news.push(News::Noted(Event::Clock, note));
+                let note = JournalNote::Before { node: node.name.clone(), limits };
+                news.push(BackendEvent::Noted(Event::Clock, note));
             }
         }
     }

@@ -15,7 +15,7 @@ use super::seen::{Seen, SeenError};
 use super::site::Site;
 use super::{SECONDS, Slurm};
 use crate::backend::{Backend, BackendError, Known, Report};
-use crate::store::Store;
+use crate::journal::Store;
 use crate::{Controller, Foresight, InitialState, InlinePlanner};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -5,13 +5,13 @@
 //! before each step and after it, so it may be broken off and begun again. It never stops a job:
 //! what runs goes on.
 
-use super::early::{self, is_parked};
+use super::deferred::{self, is_parked};
 use super::limits::SAME;
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
 use super::seen::{NodeIs, Seen, SeenError, node_is};
 use super::{Slurm, command::printable};
 use crate::backend::Known;
-use crate::directory::{Request, SlurmOrigin};
+use crate::job_registry::{Request, SlurmOrigin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -139,7 +139,7 @@ impl Release {
         known: Known<'_>,
     ) -> Result<Vec<Line>, SeenError> {
         let mut seen = Seen::look(&slurm.commands)?;
-        seen.recognise(known.directory);
+        seen.recognise(known.registry);
         let mut changed = Vec::new();
         if self.scope == Scope::All {
             let line = self.gate(slurm);
@@ -360,7 +360,7 @@ impl Release {
             return None;
         }
         let line = |outcome, said: String| Some(Line::new(Kind::Limits, name, outcome, said));
-        let Some(before) = known.directory.limits_before(name) else {
+        let Some(before) = known.registry.limits_before(name) else {
             return line(Outcome::Kept, "what they were is not recorded; they stay".into());
         };
         let watts = before.iter().map(|watts| format!("{watts:.0}"));
@@ -426,8 +426,8 @@ impl Release {
         if job.state.is_over() {
             return of_ours("has ended");
         }
-        let id = known.directory.find(&super::seen::key(job));
-        let origin = id.and_then(|id| known.directory.slurm(id));
+        let id = known.registry.find(&super::seen::key(job));
+        let origin = id.and_then(|id| known.registry.slurm(id));
         let id = id.filter(|id| known.engine.state().find_job(*id).is_some());
         let marked = slurm.told_by_gate(job).is_some();
         let controlled = origin.is_some_and(|origin| origin.controlled);
@@ -540,8 +540,8 @@ fn give_back(
         scontrol(slurm, &slurm.told_as_before(job, before))?;
     } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
-        let begin = early::begin(job).filter(|at| is_parked(job) && *at > now);
-        let begin = begin.and_then(early::told).unwrap_or_else(|| "now".into());
+        let begin = deferred::begin(job).filter(|at| is_parked(job) && *at > now);
+        let begin = begin.and_then(deferred::told).unwrap_or_else(|| "now".into());
         scontrol(slurm, &["update", &format!("JobId={name}"), &format!("StartTime={begin}")])?;
     }
     if !on_hold {

@@ -2,7 +2,7 @@
 
 use super::Slurm;
 use super::read::SlurmJob;
-use crate::directory::{Per, Request, SlurmOrigin};
+use crate::job_registry::{Per, Request, SlurmOrigin};
 use wattline_core::placement::Placement;
 
 /// How a job runs, next to what was planned for it.

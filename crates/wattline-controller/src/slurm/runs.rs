@@ -1,10 +1,10 @@
 //! What runs say about themselves, made into measurements.
 
 use super::Slurm;
+use super::measurement_window::{Report, Stretch};
 use super::progress::Said;
 use super::read::SlurmJob;
-use super::stretch::{Report, Stretch};
-use crate::backend::{Known, News};
+use crate::backend::{BackendEvent, Known};
 use wattline_core::Timestamp;
 use wattline_core::cluster::NodeDraw;
 use wattline_core::engine::Event;
@@ -29,7 +29,7 @@ impl Slurm {
         job: &SlurmJob,
         known: Known<'_>,
         ends: bool,
-        news: &mut Vec<News>,
+        news: &mut Vec<BackendEvent>,
     ) {
         let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(held) = &state.held else { return };
@@ -49,8 +49,8 @@ impl Slurm {
             stretch.due(self.site.config.measure_every)
         };
         let Some(measured) = measured else { return };
-        news.push(News::Event(Event::Progress { job: id, done: Work(said.done) }));
-        news.push(News::Event(Event::Measured(Measurement {
+        news.push(BackendEvent::Event(Event::Progress { job: id, done: Work(said.done) }));
+        news.push(BackendEvent::Event(Event::Measured(Measurement {
             at: measured.until,
             job: id,
             workload: state.job.workload,

@@ -4,7 +4,7 @@ use super::command::{CommandError, Commands};
 use super::orders::{Stamp, Ticks};
 use super::progress::{self, Said};
 use super::read::{self, JobKey, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
-use crate::directory::{Directory, SlurmKey};
+use crate::job_registry::{JobRegistry, SlurmKey};
 use std::collections::BTreeMap;
 use std::path::Path;
 use thiserror::Error;
@@ -89,10 +89,10 @@ impl Seen {
     }
 
     /// Finds the jobs that are known.
-    pub(super) fn recognise(&mut self, directory: &Directory) {
+    pub(super) fn recognise(&mut self, registry: &JobRegistry) {
         let numbered = self.jobs.iter().enumerate();
         self.known =
-            numbered.filter_map(|(at, job)| Some((directory.find(&key(job))?, at))).collect();
+            numbered.filter_map(|(at, job)| Some((registry.find(&key(job))?, at))).collect();
     }
 
     /// A job that is known.
@@ -108,9 +108,9 @@ impl Seen {
     /// Jobs that nobody has told of yet.
     pub(super) fn strangers<'a>(
         &'a self,
-        directory: &'a Directory,
+        registry: &'a JobRegistry,
     ) -> impl Iterator<Item = &'a SlurmJob> {
-        self.jobs.iter().filter(|job| directory.find(&key(job)).is_none())
+        self.jobs.iter().filter(|job| registry.find(&key(job)).is_none())
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::Slurm;
 use super::command::printable;
+use super::eligibility::{self, Seats};
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
 use super::read::SlurmJob;
-use super::seats::{self, Seats};
 use super::seen::key;
-use crate::backend::{Known, News};
-use crate::directory::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
+use crate::backend::{BackendEvent, Known};
+use crate::job_registry::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
 use jiff::tz::{Offset, TimeZone};
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -23,9 +23,14 @@ pub const SECONDS: &str = "seconds";
 impl Slurm {
     /// Jobs that nobody has told of yet. Those of other partitions count while they run: they hold
     /// GPUs.
-    pub(super) fn submissions(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn submissions(
+        &mut self,
+        now: Timestamp,
+        known: Known<'_>,
+        news: &mut Vec<BackendEvent>,
+    ) {
         let Some(seen) = self.seen.clone() else { return };
-        for job in seen.strangers(known.directory) {
+        for job in seen.strangers(known.registry) {
             if job.state.is_over() || !self.is_settled(Target::Job(job.key.id)) {
                 continue;
             }
@@ -41,7 +46,7 @@ impl Slurm {
             match self.submission(job, mine) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
-                    news.push(News::Submission(Box::new(submission)));
+                    news.push(BackendEvent::Submission(Box::new(submission)));
                 }
                 // Where nobody decides it waits for SLURM, and is known as soon as it runs.
                 Err(why) => {
@@ -71,7 +76,7 @@ impl Slurm {
             cpus: job.cpus.unwrap_or(1).max(1),
             gpus_per_node: requested.div_ceil(nodes),
             gpu_type: job.gpu_type().map(|name| printable(name).into()),
-            way: seats::way(job),
+            way: eligibility::way(job),
             tasks_per_node: job.tasks_per_node,
             required: job.required_nodes.iter().map(|name| name.as_str().into()).collect(),
             excluded: job.excluded_nodes.iter().map(|name| name.as_str().into()).collect(),

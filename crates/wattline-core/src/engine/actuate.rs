@@ -40,7 +40,10 @@ impl Engine<'_> {
             let job = self.state.job(*id);
             let settled = match job.phase {
                 // Confirmations mark the job again.
-                Phase::Starting(_) | Phase::Stopping(_) | Phase::Finished | Phase::Held(_) => true,
+                Phase::Starting(_)
+                | Phase::Stopping(_)
+                | Phase::Finished
+                | Phase::BackingOff(_) => true,
                 Phase::Waiting => job.planned.is_none(),
                 Phase::Running => {
                     job.limiting.is_some() || (job.held == job.planned && !job.limit_unsure)

@@ -13,13 +13,13 @@
 
 mod actuate;
 mod event;
-mod facts;
 mod image;
 mod outcome;
 mod planning;
 mod reasons;
 mod retry;
 mod rhythm;
+mod transitions;
 
 pub use event::{Alert, Event, EventError};
 pub use image::EngineImage;
@@ -215,7 +215,7 @@ impl<'p> Engine<'p> {
         let jobs: Vec<JobId> = self.state.unfinished_jobs().map(|(id, _)| id).collect();
         for id in jobs {
             self.mark_job(id);
-            if let Phase::Held(until) = self.state.job(id).phase {
+            if let Phase::BackingOff(until) = self.state.job(id).phase {
                 self.wake_ups.entry(until).or_default().push(id);
             }
         }
@@ -366,7 +366,7 @@ impl<'p> Engine<'p> {
     /// has changed then. Reports about things that are over are not errors.
     pub fn handle(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
         let clock = matches!(event, Event::Clock);
-        self.take_in(now, event)?;
+        self.apply_event(now, event)?;
         if clock {
             self.end_hold_offs(now);
         } else {

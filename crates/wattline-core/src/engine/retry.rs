@@ -120,7 +120,7 @@ impl Engine<'_> {
             self.unplan(now, id, Reason::StartFailed);
             let times = failures - self.config.retries;
             let until = now + pause(self.config.hold_off, times, LONGEST_HOLD_OFF);
-            self.state.job_mut(id).phase = Phase::Held(until);
+            self.state.job_mut(id).phase = Phase::BackingOff(until);
             self.wake_ups.entry(until).or_default().push(id);
         } else {
             self.avoid_closed(now, id);

@@ -189,7 +189,7 @@ fn job(
         moves_to: entry.planned.as_ref().filter(|_| moves).map(|p| placement(cluster, p)),
         leaves: moves && entry.planned.is_none(),
         held_back_until_s: match entry.phase {
-            Phase::Held(until) => Some(until.seconds()),
+            Phase::BackingOff(until) => Some(until.seconds()),
             _ => None,
         },
         first_start_s: entry.first_start.map(Timestamp::seconds),

@@ -24,7 +24,7 @@ pub enum Phase {
     /// Told to stop, not confirmed.
     Stopping(ActionId),
     /// Failed to start too often; left alone until then.
-    Held(Timestamp),
+    BackingOff(Timestamp),
     /// Done, or cancelled.
     Finished,
 }
@@ -130,7 +130,7 @@ impl JobState {
     pub fn is_plannable(&self) -> bool {
         !self.is_unwanted()
             && !self.stays
-            && !matches!(self.phase, Phase::Finished | Phase::Held(_))
+            && !matches!(self.phase, Phase::Finished | Phase::BackingOff(_))
     }
 
     /// Its user wants it to stop: cancelled, or on hold.

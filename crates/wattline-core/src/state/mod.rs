@@ -83,7 +83,7 @@ impl State {
             delays: Delays::default(),
         };
         for id in state.cluster.node_ids() {
-            state.settle(id);
+            state.recompute_committed(id);
         }
         state
     }
@@ -296,7 +296,7 @@ impl State {
                 if node.planned.is_empty() {
                     node.idle_since = now;
                 }
-                self.settle(share.node);
+                self.recompute_committed(share.node);
             }
         }
         if let Some(new) = self.jobs[id].planned.clone() {
@@ -304,7 +304,7 @@ impl State {
             for share in new.allocation.shares() {
                 let node = &mut self.nodes[share.node.index()];
                 node.planned.insert(Resident { job: id, mask: share.mask, limit });
-                self.settle(share.node);
+                self.recompute_committed(share.node);
             }
         }
         self.settle_job(id);
@@ -315,13 +315,13 @@ impl State {
         let node = &mut self.nodes[id.index()];
         node.target = target;
         node.reason = reason;
-        self.settle(id);
+        self.recompute_committed(id);
     }
 
     /// Sets what a node is.
     pub(crate) fn set_power(&mut self, id: NodeId, power: NodePower) {
         self.nodes[id.index()].power = power;
-        self.settle(id);
+        self.recompute_committed(id);
         let here: SmallVec<[JobId; 8]> =
             self.nodes[id.index()].planned.iter().map(|r| r.job).collect();
         for job in here {
@@ -335,7 +335,7 @@ impl State {
         for share in placement.allocation.shares() {
             let node = &mut self.nodes[share.node.index()];
             node.held.insert(Resident { job: id, mask: share.mask, limit });
-            self.settle(share.node);
+            self.recompute_committed(share.node);
         }
         self.jobs[id].held = Some(placement);
         self.held_jobs += 1;
@@ -348,7 +348,7 @@ impl State {
         self.held_jobs -= 1;
         for share in placement.allocation.shares() {
             self.nodes[share.node.index()].held.remove(id);
-            self.settle(share.node);
+            self.recompute_committed(share.node);
         }
         self.settle_job(id);
     }
@@ -365,7 +365,7 @@ impl State {
         let Some(placement) = &self.jobs[id].held else { return };
         for share in placement.allocation.clone().shares() {
             self.nodes[share.node.index()].held.set_limit(id, limit);
-            self.settle(share.node);
+            self.recompute_committed(share.node);
         }
     }
 
@@ -398,7 +398,7 @@ impl State {
     }
 
     /// Recomputes a node's committed power and brings the totals up to date.
-    fn settle(&mut self, id: NodeId) {
+    fn recompute_committed(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         let planned =
             power::committed(&self.cluster, id, node.planned_power(), node.planned.occupancy());

@@ -66,7 +66,7 @@ impl State {
             job.run = Some(ActionId(id.0.into()));
             job.service_begins(now, gpus);
         } else if let Some(until) = restored.held_back_until {
-            job.phase = Phase::Held(until);
+            job.phase = Phase::BackingOff(until);
         }
         self.remold(id);
         id

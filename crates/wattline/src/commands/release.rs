@@ -7,9 +7,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wattline_controller::journal::{Store, StoreError};
 use wattline_controller::slurm::release::{Kind, Line, Outcome, Release, Scope};
 use wattline_controller::slurm::{SeenError, Slurm};
-use wattline_controller::store::{Store, StoreError};
 use wattline_controller::{Controller, Known};
 use wattline_core::Timestamp;
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     // Alerts are for a controller that runs.
     while told.poll_alert().is_some() {}
-    let known = Known { engine: told.engine(), directory: told.directory() };
+    let known = Known { engine: told.engine(), registry: told.registry() };
     let mut release = Release::new(scope, args.dry_run);
     give_back(&mut release, &mut slurm, known, args.json)?;
     report(args, &release)

@@ -12,18 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wattline_controller::daemon::{
-    BySbatch, Daemon, Drive, Emulation, Feed, Fresh, Metered, Pace, Picture, Workloads, say_ready,
-    say_stopping,
+    BySbatch, ClusterClock, Daemon, Drive, Emulation, Feed, Fresh, Metered, ReadModel, Workloads,
+    say_ready, say_stopping,
 };
 use wattline_controller::http::{
     Access, Api, Audit, Limits, Listening, QuotaFile, Reload, Sockets, Tokens, claim,
 };
+use wattline_controller::journal::{Keep, Store};
 use wattline_controller::plan_time::PLAN_LIMIT;
 use wattline_controller::slurm::Mode;
-use wattline_controller::store::{Keep, Store};
-use wattline_controller::{Backend, Controller, ControllerError, Desk, Emulated, InitialState};
+use wattline_controller::{
+    Backend, Controller, ControllerError, Emulated, InitialState, RequestIntake,
+};
 use wattline_core::Timestamp;
-use wattline_core::ids::JobId;
 use wattline_core::job::Job;
 use wattline_core::power::NodePower;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
@@ -147,13 +148,12 @@ fn emulated(args: &Args) -> Result<()> {
     }
     let controller = open(args, &instance)?;
     // Jobs that people submit have an origin, the scenario's have none.
-    let ids = (0..controller.engine().state().job_count() as u32).map(JobId);
-    let arrived = ids.filter(|id| controller.directory().origin(*id).is_none()).count();
-    let pace = Pace::new(controller.now(), args.speed);
+    let arrived = controller.intake().jobs_without_origin();
+    let cluster_clock = ClusterClock::new(controller.now(), args.speed);
     let (cluster, physics) = (Arc::clone(&instance.cluster), Arc::clone(&instance.physics));
     let stage = Stage {
         controller,
-        pace,
+        cluster_clock,
         workloads: Box::new(Emulation { cluster, physics }),
         start: instance.start,
         jobs: Some(instance.jobs.len()),
@@ -187,13 +187,13 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
     // What holds at first is written down too, for whoever looks back.
     let failed = |error: ControllerError| Failure::Failed(error.into());
     if is_new {
-        controller.desk().set_budget(now, live.parts.budget.clone()).map_err(failed)?;
+        controller.intake().set_budget(now, live.parts.budget.clone()).map_err(failed)?;
     }
     if is_new || *controller.engine().prices() != live.parts.prices {
-        controller.desk().set_prices(now, live.parts.prices.clone()).map_err(failed)?;
+        controller.intake().set_prices(now, live.parts.prices.clone()).map_err(failed)?;
     }
     let stage = Stage {
-        pace: Pace::new(now, 1.0),
+        cluster_clock: ClusterClock::new(now, 1.0),
         controller,
         workloads: Box::new(BySbatch),
         start: now,
@@ -223,7 +223,7 @@ fn say_who_decides(before: &str, wanted: &str) {
 /// What is driven.
 struct Stage<B> {
     controller: Controller<B>,
-    pace: Pace,
+    cluster_clock: ClusterClock,
     workloads: Box<dyn Workloads>,
     /// Times are told since then.
     start: Timestamp,
@@ -235,12 +235,12 @@ struct Stage<B> {
 }
 
 fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) -> Result<()> {
-    let Stage { controller, pace, workloads, start, jobs, stay, mode } = stage;
+    let Stage { controller, cluster_clock, workloads, start, jobs, stay, mode } = stage;
     let access = access(&args.api)?;
     for (number, why) in &controller.opened().refused {
         tracing::warn!("the snapshot after entry {number} was not used: {why}");
     }
-    let entries = controller.desk().journal(Store::len);
+    let entries = controller.intake().journal(Store::len);
     if entries > 0 {
         tracing::info!(
             "{}: goes on after {entries} entries, with {} jobs submitted so far",
@@ -249,7 +249,7 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
         );
     }
     let policy = policy_again(&args.policy)?;
-    let mut drive = Drive::new(controller, pace, (&args.policy, policy), stay);
+    let mut drive = Drive::new(controller, cluster_clock, (&args.policy, policy), stay);
     drive.keep(Keep { younger_than: args.keep_journal });
     let limit = args.plan_limit.unwrap_or(PLAN_LIMIT);
     drive.plan_beside(limit).map_err(|error| Failure::Failed(error.into()))?;
@@ -265,9 +265,9 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     let mut said: Option<(Instant, [usize; 5])> = None;
     let mut broken = None;
     let waker = daemon.waker();
-    let driven = drive.run(feed, |picture| {
+    let driven = drive.run(feed, |read_model| {
         if said.is_none_or(|(at, _)| at.elapsed() >= every) {
-            let status = status(picture, &daemon, start, jobs);
+            let status = status(read_model, &daemon, start, jobs);
             let counts = status.counts();
             let news = watched || said.is_none_or(|(_, before)| before != counts);
             said = Some((Instant::now(), counts));
@@ -280,13 +280,13 @@ fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) ->
     say_stopping();
     drop(serving);
     // Nobody is answered any more: now the journal's file can be made complete by itself.
-    let closed = daemon.desk().close_journal();
+    let closed = daemon.intake().close_journal();
     if let Some(error) = broken {
         return Err(error);
     }
     driven.map_err(|error| Failure::Failed(error.into()))?;
     closed.map_err(|error| Failure::Failed(error.into()))?;
-    say(&status(&daemon.picture(), &daemon, start, jobs), args.json)
+    say(&status(&daemon.read_model(), &daemon, start, jobs), args.json)
 }
 
 /// A time that a plan can take.
@@ -314,9 +314,13 @@ struct Arrivals<'a> {
 }
 
 impl Feed for Arrivals<'_> {
-    fn submit(&mut self, desk: &Desk, now: Timestamp) -> std::result::Result<(), ControllerError> {
+    fn submit(
+        &mut self,
+        intake: &RequestIntake,
+        now: Timestamp,
+    ) -> std::result::Result<(), ControllerError> {
         while let Some(job) = self.jobs.get(self.next).filter(|job| job.submit <= now) {
-            desk.submit_job(now, Arc::clone(job))?;
+            intake.submit_job(now, Arc::clone(job))?;
             self.next += 1;
         }
         Ok(())
@@ -383,7 +387,7 @@ fn reloading(args: &Args, api: &Api, daemon: &Daemon) -> Reload {
             said.extend(file.as_ref().map(|file| format!("read {what} again: {}", file.display())));
         }
         if let Some(prices) = now.filter(|prices| before.as_ref() != Some(prices)) {
-            let set = daemon.desk().set_prices(daemon.pace().now(), prices.clone());
+            let set = daemon.intake().set_prices(daemon.cluster_clock().now(), prices.clone());
             set.map_err(|error| format!("the new prices were not written down: {error}"))?;
             daemon.waker().wake();
             before = Some(prices);
@@ -515,24 +519,30 @@ fn fingerprint(instance: &Instance) -> u64 {
     })
 }
 
-fn status(picture: &Picture, daemon: &Daemon, start: Timestamp, jobs: Option<usize>) -> Status {
-    let nodes = |power: NodePower| picture.nodes.iter().filter(|node| node.power == power).count();
-    let unfinished = picture.unfinished.len();
+fn status(
+    read_model: &ReadModel,
+    daemon: &Daemon,
+    start: Timestamp,
+    jobs: Option<usize>,
+) -> Status {
+    let nodes =
+        |power: NodePower| read_model.nodes.iter().filter(|node| node.power == power).count();
+    let unfinished = read_model.unfinished.len();
     Status {
         schema: "wattline.serve/1",
-        // The cluster's clock: pictures are painted when something happens.
-        time_s: daemon.pace().now().max(picture.at).since(start).get(),
-        waiting: unfinished - picture.running,
-        running: picture.running,
-        finished: picture.job_count() - unfinished,
-        jobs: jobs.unwrap_or_else(|| picture.job_count()),
-        drawn_w: picture.drawn.map_or(0.0, Watts::get),
-        committed_w: picture.committed.get(),
-        budget_w: picture.budget_now.map(Watts::get),
+        // The cluster's clock: read models are built when something happens.
+        time_s: daemon.cluster_clock().now().max(read_model.at).since(start).get(),
+        waiting: unfinished - read_model.running,
+        running: read_model.running,
+        finished: read_model.job_count() - unfinished,
+        jobs: jobs.unwrap_or_else(|| read_model.job_count()),
+        drawn_w: read_model.drawn.map_or(0.0, Watts::get),
+        committed_w: read_model.committed.get(),
+        budget_w: read_model.budget_now.map(Watts::get),
         nodes_up: nodes(NodePower::Up),
         nodes_asleep: nodes(NodePower::Asleep),
-        plans: picture.stats.plans,
-        journal: daemon.desk().journal(Store::len),
+        plans: read_model.stats.plans,
+        journal: daemon.intake().journal(Store::len),
     }
 }
 

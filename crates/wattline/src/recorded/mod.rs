@@ -16,7 +16,7 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::sync::Arc;
 use wattline_controller::history::{History, Past};
-use wattline_controller::store::Store;
+use wattline_controller::journal::Store;
 use wattline_core::Timestamp;
 use wattline_core::power::NodePower;
 use wattline_core::units::Seconds;

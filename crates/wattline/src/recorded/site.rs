@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use wattline_controller::history::{History, Past};
-use wattline_controller::store::Store;
+use wattline_controller::journal::Store;
 use wattline_controller::{Foresight, IN_SECONDS};
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;

@@ -3,7 +3,7 @@
 mod stored;
 mod v2;
 
-use crate::directory::Note;
+use crate::job_registry::JournalNote;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::plan::Plan;
@@ -22,7 +22,7 @@ pub struct Entry {
     /// Whether the cluster was told what to do right after it.
     pub acts: bool,
     /// What else is to be remembered.
-    pub notes: Vec<Note>,
+    pub notes: Vec<JournalNote>,
     /// What was decided, after the events.
     pub decisions: Vec<Decision>,
 }

@@ -5,9 +5,9 @@
 
 use super::stored::{Number, Quantity, Stored, stored};
 use super::{Decision as CoreDecision, Entry as CoreEntry};
-use crate::directory::{
-    Checkpoint as CoreCheckpoint, Drawn as CoreDrawn, Note as CoreNote, Origin as CoreOrigin,
-    Per as CorePer, Request as CoreRequest, SlurmKey as CoreSlurmKey,
+use crate::job_registry::{
+    Checkpoint as CoreCheckpoint, Drawn as CoreDrawn, JournalNote as CoreNote,
+    Origin as CoreOrigin, Per as CorePer, Request as CoreRequest, SlurmKey as CoreSlurmKey,
     SlurmOrigin as CoreSlurmOrigin,
 };
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ stored! {
         next_report: u64,
         acts: bool,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        notes: Vec<Note>,
+        notes: Vec<JournalNote>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         decisions: Vec<Decision>,
     }
@@ -303,7 +303,7 @@ impl<C: Copy + PartialEq, T: Stored<C>> Stored<CoreCalendar<C>> for Calendar<T> 
 
 stored! {
     #[serde(rename_all = "snake_case")]
-    enum Note of CoreNote {
+    enum JournalNote of CoreNote {
         Workload(Box<str>),
         Origin { job: u32, origin: Origin },
         Key { job: u32, key: SlurmKey },

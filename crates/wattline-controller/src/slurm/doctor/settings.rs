@@ -1,7 +1,7 @@
 //! What `scontrol show config` says.
 
 use super::{Finding, needed};
-use crate::directory::Checkpoint;
+use crate::job_registry::Checkpoint;
 use crate::slurm::Config;
 use crate::slurm::command::printable;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 
 mod value;
 
-pub use crate::directory::Checkpoint;
+pub use crate::job_registry::Checkpoint;
 
 use super::read::shown;
 use jiff::tz::TimeZone;

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use wattline_controller::job_history::JobHistory;
 use wattline_controller::journal::{Keep, Store};
 use wattline_controller::{
-    Answer, Backend, BackendError, Controller, ControllerError, InitialState, Known, News, Origin, Planner, Report, Submission,
+    Answer, Backend, BackendError, BackendEvent, Controller, ControllerError, InitialState, Known,
+    Origin, Planner, Report, Submission,
 };
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     /// The policy
     #[arg(long, default_value = "wattline")]
     policy: String,
-    /// Turns to measure; each hears of a job that ends or comes
+    /// LoopStats to measure; each hears of a job that ends or comes
     #[arg(long, default_value_t = 400)]
     turns: u32,
     /// Where the journals are made (and removed again)
@@ -136,14 +137,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn text(figures: &Figures) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header([
-        "ended jobs", "live", "restart s", "RSS MB", "peak MB", "turn p50 ms", "turn p99 ms",
-        "plan p50 ms", "day's report s", "one job ms",
-    ]);
-    for m in [&figures.with_history, &figures.without] {
-        table.add_row([
+    let header = [
+        "ended jobs",
+        "live",
+        "restart s",
+        "RSS MB",
+        "peak MB",
+        "turn p50 ms",
+        "turn p99 ms",
+        "plan p50 ms",
+        "day's report s",
+        "one job ms",
+    ];
+    let row = |m: &Measured| {
+        vec![
             m.ended.to_string(),
             m.live.to_string(),
             format!("{:.2}", m.restart_s),
@@ -154,10 +161,11 @@ fn text(figures: &Figures) -> String {
             format!("{:.1}", m.plan_p50_ms),
             format!("{:.3}", m.report_s),
             format!("{:.2}", m.one_job_ms),
-        ]);
-    }
+        ]
+    };
+    let table = output::table(&header, vec![row(&figures.with_history), row(&figures.without)]);
     format!(
-        "{table}\nturn p99 with the history to without: {:.2}. Turns leave plans out. The history \
+        "{table}\nturn p99 with the history to without: {:.2}. LoopStats leave plans out. The history \
          was made in {:.0} s; its journal has {:.0} MB.\n",
         figures.turn_p99_ratio, figures.made_s, figures.journal_mb
     )
@@ -200,7 +208,7 @@ fn in_a_process(args: &Args, journal: &Path) -> Result<Measured> {
 /// A cluster that does at once what it is told, and on which jobs end when the benchmark says so.
 #[derive(Default)]
 struct AtOnce {
-    told: Vec<News>,
+    told: Vec<BackendEvent>,
 }
 
 impl Backend for AtOnce {
@@ -222,7 +230,7 @@ impl Backend for AtOnce {
             ActionKind::Wake { node } => Event::NodeUp(node),
             ActionKind::Sleep { node } => Event::NodeAsleep(node),
         };
-        self.told.push(News::Event(event));
+        self.told.push(BackendEvent::Event(event));
         Ok(())
     }
 
@@ -306,7 +314,7 @@ fn make(args: &Args, path: &Path, ended: u32) -> Result<()> {
         let mut job = Job::clone(job);
         job.deadline = job.deadline.map(|due| now + (due - job.submit));
         job.submit = now;
-        controller.desk().submit_job(now, Arc::new(job)).map_err(failed)?;
+        controller.intake().submit_job(now, Arc::new(job)).map_err(failed)?;
     }
     controller.turn(now).map_err(failed)?;
     controller.set_planner(Box::new(Timed(site::planner(&args.policy)?, Instant::now())));
@@ -320,7 +328,7 @@ fn make(args: &Args, path: &Path, ended: u32) -> Result<()> {
 }
 
 /// A job comes, runs alone on the first GPU for a while, and is done.
-fn lives_and_ends(told: &mut Vec<News>, instance: &Instance, id: JobId, now: Timestamp) {
+fn lives_and_ends(told: &mut Vec<BackendEvent>, instance: &Instance, id: JobId, now: Timestamp) {
     let like = &instance.jobs[id.index() % instance.jobs.len()];
     let mut job = Job::clone(like);
     job.submit = now;
@@ -331,13 +339,13 @@ fn lives_and_ends(told: &mut Vec<News>, instance: &Instance, id: JobId, now: Tim
     let user = format!("user{:03}", id.0 % USERS).into();
     let origin = Some(Origin { user, slurm: None });
     let submission = Submission { job, workload: None, origin, hold: false };
-    told.push(News::Submission(Box::new(submission)));
+    told.push(BackendEvent::Submission(Box::new(submission)));
     let configuration = Configuration { gpu_type, gpus: 1, nodes: 1, batch, power_limit };
     let share = Share { node: NodeId(0), mask: 1 };
     let allocation = Allocation::over(std::iter::once(share).collect());
     let placement = Placement { configuration, allocation };
-    told.push(News::Event(Event::Found { job: id, placement }));
-    told.push(News::Event(Event::Finished(id)));
+    told.push(BackendEvent::Event(Event::Found { job: id, placement }));
+    told.push(BackendEvent::Event(Event::Finished(id)));
 }
 
 /// Opens a journal as after a restart, and turns.
@@ -355,16 +363,17 @@ fn measure(args: &Args, path: &Path) -> Result<Measured> {
         now = now + APART;
         // In turn one ends and one comes.
         if turn % 2 == 0 {
-            let running = controller.engine().state().unfinished_jobs();
-            let running = running.filter(|(_, job)| job.phase == Phase::Running);
-            if let Some((id, _)) = { running }.next() {
-                controller.backend_mut().told.push(News::Event(Event::Finished(id)));
+            let mut jobs = controller.engine().state().unfinished_jobs();
+            let running = jobs.find(|(_, job)| job.phase == Phase::Running).map(|(id, _)| id);
+            drop(jobs);
+            if let Some(id) = running {
+                controller.backend_mut().told.push(BackendEvent::Event(Event::Finished(id)));
             }
         } else if let Some(job) = to_come.next() {
             let mut job = Job::clone(job);
             job.deadline = job.deadline.map(|due| now + (due - job.submit));
             job.submit = now;
-            controller.desk().submit_job(now, Arc::new(job)).map_err(failed)?;
+            controller.intake().submit_job(now, Arc::new(job)).map_err(failed)?;
         }
         let began = Instant::now();
         controller.turn(now).map_err(failed)?;

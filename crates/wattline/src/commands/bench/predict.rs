@@ -294,7 +294,7 @@ fn measurements(cluster: &Cluster, count: usize) -> Vec<Measurement> {
         .collect()
 }
 
-/// A step that launches, computes and synchronises; noisy where the host sets the pace.
+/// A step that launches, computes and synchronises; noisy where the host sets the clock.
 fn measurement(
     cluster: &Cluster,
     workload: u32,

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use wattline_controller::daemon::{Daemon, Drive, Emulation, Pace};
+use wattline_controller::daemon::{ClusterClock, Daemon, Drive, Emulation};
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, claim};
+use wattline_controller::journal::Store;
 use wattline_controller::plan_time::PLAN_LIMIT;
-use wattline_controller::store::Store;
 use wattline_controller::{Controller, Emulated, InitialState};
 use wattline_core::Timestamp;
 use wattline_sim::begin::begin;
@@ -58,7 +58,7 @@ struct Report {
     /// When requests began.
     queued: usize,
     running: usize,
-    /// Turns, with hearing, planning and acting; the first one plans the whole queue.
+    /// LoopStats, with hearing, planning and acting; the first one plans the whole queue.
     turns: u64,
     first_turn_ms: f64,
     cycle_p50_ms: f64,
@@ -101,8 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .map_err(|error| Failure::Failed(error.into()))?;
     let (filled, first) = fill(&mut controller, &instance, args.queued)?;
     let policy = policy_again(&args.policy)?;
-    let pace = Pace::new(controller.now(), args.speed);
-    let mut drive = Drive::new(controller, pace, (&args.policy, policy), true);
+    let cluster_clock = ClusterClock::new(controller.now(), args.speed);
+    let mut drive = Drive::new(controller, cluster_clock, (&args.policy, policy), true);
     drive.plan_beside(PLAN_LIMIT).map_err(|error| Failure::Failed(error.into()))?;
     let daemon = drive.daemon();
     let (cluster, physics) = (Arc::clone(&instance.cluster), Arc::clone(&instance.physics));
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Box::new(|| Ok(Vec::new())),
     )
     .map_err(|error| Failure::Failed(error.into()))?;
-    let before = daemon.picture();
+    let before = daemon.read_model();
     let (queued, running) = (before.unfinished.len() - before.running, before.running);
     let (socket, rate, seconds) = (files.with("sock"), args.rate, args.seconds);
     let waker = daemon.waker();
@@ -200,7 +200,7 @@ fn fill(
         }
         for _ in 0..missing {
             let Some(job) = jobs.next() else { return Ok((submitted, longest)) };
-            controller.desk().submit_job(now, Arc::clone(job)).map_err(failed)?;
+            controller.intake().submit_job(now, Arc::clone(job)).map_err(failed)?;
             submitted += 1;
         }
         // A few turns, so that what is planned also runs.
@@ -330,7 +330,7 @@ fn report(
     (queued, running): (usize, usize),
     first: Duration,
 ) -> Report {
-    let picture = daemon.picture();
+    let read_model = daemon.read_model();
     let of = |kind: Option<Kind>, share: f64| {
         let wanted = asked.times.iter().filter(|(k, _)| kind.is_none_or(|kind| *k == kind));
         quantile(&mut wanted.map(|(_, time)| *time).collect::<Vec<_>>(), share)
@@ -338,16 +338,16 @@ fn report(
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
     Report {
         schema: "wattline.bench.serve/1",
-        nodes: picture.nodes.len(),
-        gpus: picture.cluster.total_gpus(),
+        nodes: read_model.nodes.len(),
+        gpus: read_model.cluster.total_gpus(),
         policy: args.policy.clone(),
         queued,
         running,
-        turns: picture.turns.count,
+        turns: read_model.turns.count,
         first_turn_ms: milliseconds(first),
-        cycle_p50_ms: milliseconds(picture.turns.quantile(0.5)),
-        cycle_p99_ms: milliseconds(picture.turns.quantile(0.99)),
-        cycle_max_ms: milliseconds(picture.turns.longest),
+        cycle_p50_ms: milliseconds(read_model.turns.quantile(0.5)),
+        cycle_p99_ms: milliseconds(read_model.turns.quantile(0.99)),
+        cycle_max_ms: milliseconds(read_model.turns.longest),
         requests: asked.times.len(),
         failed: asked.failed,
         per_second: asked.times.len() as f64 / asked.took.as_secs_f64(),
@@ -358,13 +358,13 @@ fn report(
         list_p99_ms: of(Some(Kind::List), 0.99),
         show_p99_ms: of(Some(Kind::Show), 0.99),
         peak_memory_mb: super::peak_memory_mb(),
-        copies: picture.turns.copies,
-        copy_max_ms: milliseconds(picture.turns.longest_copy),
-        outlook_ms: milliseconds(picture.outlook.took),
-        outlook_jobs: picture.outlook.unfinished,
-        outlook_foreseen: picture.outlook.ended,
-        outlook_far_s: picture.outlook.until.since(picture.outlook.at).get(),
-        outlook_exact_s: picture.outlook.exact_until.since(picture.outlook.at).get(),
+        copies: read_model.turns.copies,
+        copy_max_ms: milliseconds(read_model.turns.longest_copy),
+        outlook_ms: milliseconds(read_model.outlook.took),
+        outlook_jobs: read_model.outlook.unfinished,
+        outlook_foreseen: read_model.outlook.ended,
+        outlook_far_s: read_model.outlook.until.since(read_model.outlook.at).get(),
+        outlook_exact_s: read_model.outlook.exact_until.since(read_model.outlook.at).get(),
     }
 }
 

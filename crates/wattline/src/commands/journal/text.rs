@@ -1,7 +1,7 @@
 //! What an entry says, in words.
 
 use std::collections::BTreeMap;
-use wattline_controller::Note;
+use wattline_controller::JournalNote;
 use wattline_controller::journal::{Decision, Entry};
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
@@ -37,11 +37,11 @@ impl Words {
     pub(super) fn of(&mut self, entry: &Entry) -> Vec<Line> {
         for note in &entry.notes {
             match note {
-                Note::Origin { job, origin } => {
+                JournalNote::Origin { job, origin } => {
                     let slurm = origin.slurm.as_ref();
                     self.numbers.extend(slurm.map(|slurm| (*job, slurm.key.id)));
                 }
-                Note::Key { job, key } => drop(self.numbers.insert(*job, key.id)),
+                JournalNote::Key { job, key } => drop(self.numbers.insert(*job, key.id)),
                 _ => {}
             }
         }
@@ -125,22 +125,26 @@ impl Words {
     }
 
     /// What the events do not say already.
-    fn note(&self, note: &Note) -> Option<Line> {
+    fn note(&self, note: &JournalNote) -> Option<Line> {
         Some(match note {
-            Note::Workload(name) => {
+            JournalNote::Workload(name) => {
                 Line { job: None, text: format!("workload '{name}' is known from now on") }
             }
-            Note::Origin { job, origin } => self.about(*job, &format!("is {}'s", origin.user)),
-            Note::Ended { job, how } => self.about(*job, &format!("ended: {how}")),
-            Note::Placed { job, placement, .. } => {
+            JournalNote::Origin { job, origin } => {
+                self.about(*job, &format!("is {}'s", origin.user))
+            }
+            JournalNote::Ended { job, how } => self.about(*job, &format!("ended: {how}")),
+            JournalNote::Placed { job, placement, .. } => {
                 self.about(*job, &format!("runs on {}", place(placement)))
             }
-            Note::Limited { job, limit } => self.about(*job, &format!("power limit is {limit}")),
-            Note::Key { .. }
-            | Note::Before { .. }
-            | Note::Drawn { .. }
-            | Note::Left { .. }
-            | Note::Request { .. } => return None,
+            JournalNote::Limited { job, limit } => {
+                self.about(*job, &format!("power limit is {limit}"))
+            }
+            JournalNote::Key { .. }
+            | JournalNote::Before { .. }
+            | JournalNote::Drawn { .. }
+            | JournalNote::Left { .. }
+            | JournalNote::Request { .. } => return None,
         })
     }
 

@@ -55,11 +55,11 @@ struct GroupReport {
     workload: String,
     gpu: String,
     #[serde(flatten)]
-    tally: Tally,
+    prediction_errors: PredictionErrors,
 }
 
 #[derive(Clone, Copy, Default, Serialize)]
-struct Tally {
+struct PredictionErrors {
     added: usize,
     known: usize,
     refused: usize,
@@ -230,18 +230,18 @@ fn refusal(bad: &[BadRow]) -> Failure {
 fn merge(
     mut have: Counts,
     files: &[BTreeMap<String, (Names, usize)>],
-) -> (Vec<String>, BTreeMap<Names, Tally>) {
+) -> (Vec<String>, BTreeMap<Names, PredictionErrors>) {
     let mut added = Vec::new();
-    let mut tallies: BTreeMap<Names, Tally> = BTreeMap::new();
+    let mut tallies: BTreeMap<Names, PredictionErrors> = BTreeMap::new();
     for file in files {
         for (line, (names, count)) in file {
             let there = have.entry(line.clone()).or_default();
             let new = count.saturating_sub(*there);
             added.extend(std::iter::repeat_n(line.clone(), new));
             *there += new;
-            let tally = tallies.entry(names.clone()).or_default();
-            tally.added += new;
-            tally.known += count - new;
+            let prediction_errors = tallies.entry(names.clone()).or_default();
+            prediction_errors.added += new;
+            prediction_errors.known += count - new;
         }
     }
     (added, tallies)
@@ -251,7 +251,7 @@ fn report(
     path: &Path,
     dry_run: bool,
     added: usize,
-    mut tallies: BTreeMap<Names, Tally>,
+    mut tallies: BTreeMap<Names, PredictionErrors>,
     mut bad: Vec<BadRow>,
 ) -> Report {
     for row in &bad {
@@ -268,10 +268,10 @@ fn report(
         refused,
         groups: tallies
             .into_iter()
-            .map(|((workload, gpu), tally)| GroupReport {
+            .map(|((workload, gpu), prediction_errors)| GroupReport {
                 workload: workload.into(),
                 gpu: gpu.into(),
-                tally,
+                prediction_errors,
             })
             .collect(),
         bad_rows: bad,
@@ -283,7 +283,7 @@ fn text(report: &Report) -> String {
         .groups
         .iter()
         .map(|g| {
-            let Tally { added, known, refused } = g.tally;
+            let PredictionErrors { added, known, refused } = g.prediction_errors;
             let name = output::harmless(&format!("{} on {}", g.workload, g.gpu));
             vec![name, added.to_string(), known.to_string(), refused.to_string()]
         })

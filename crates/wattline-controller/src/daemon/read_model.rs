@@ -1,11 +1,11 @@
 //! How things are, for whoever looks; and what changed since the last look.
 
 use super::gauges::{Gauges, NodeGauge};
+use super::loop_stats::{LoopStats, PredictionErrors, Quantity};
 use super::metered::Metered;
 use super::outlook::Outlook;
-use super::tally::{Quantity, Tally, Turns};
-use crate::directory::Directory;
 use crate::job_history::EndedJob;
+use crate::job_registry::JobRegistry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,9 +70,9 @@ impl JobView {
             Phase::Starting(_) => "starting",
             Phase::Running => "running",
             Phase::Stopping(_) => "stopping",
-            Phase::Waiting | Phase::Held(_) if self.on_hold => "on_hold",
+            Phase::Waiting | Phase::BackingOff(_) if self.on_hold => "on_hold",
             Phase::Waiting => "waiting",
-            Phase::Held(_) => "backing_off",
+            Phase::BackingOff(_) => "backing_off",
         }
     }
 
@@ -132,7 +132,7 @@ pub struct NodeView {
 /// So many jobs are copied when one of them changes.
 const CHUNK: u32 = 256;
 
-/// Jobs by id, shared between pictures but for what changed.
+/// Jobs by id, shared between read models but for what changed.
 #[derive(Clone, Debug, Default)]
 struct Jobs {
     chunks: BTreeMap<u32, Arc<BTreeMap<JobId, Arc<JobView>>>>,
@@ -170,11 +170,11 @@ impl Jobs {
 
 /// How things were at some time.
 #[derive(Clone)]
-pub struct Picture {
+pub struct ReadModel {
     /// When, on the cluster's clock.
     pub at: Timestamp,
     /// When, on the machine's.
-    pub painted: Instant,
+    pub built: Instant,
     /// The entries of the journal that the engine had heard by then.
     pub heard: u64,
     /// The plan in force.
@@ -209,16 +209,16 @@ pub struct Picture {
     /// How much of its usual work the policy may do.
     pub effort: Effort,
     /// How long turns took.
-    pub turns: Arc<Turns>,
+    pub turns: Arc<LoopStats>,
     /// What was done.
-    pub tally: Arc<Tally>,
+    pub prediction_errors: Arc<PredictionErrors>,
     /// What is foreseen.
     pub outlook: Arc<Outlook>,
     /// What is wrong right now.
     pub troubles: Arc<[String]>,
 }
 
-impl Picture {
+impl ReadModel {
     /// One job, if it is not over, or ended just now.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<JobView>> {
@@ -247,11 +247,11 @@ struct Believed {
     before: Option<Joules>,
 }
 
-/// Makes pictures, and tells what changed from one to the next.
-pub(super) struct Painter {
+/// Makes read models, and tells what changed from one to the next.
+pub(super) struct ReadModelBuilder {
     jobs: Jobs,
     unfinished: Vec<JobId>,
-    /// Jobs that the last picture showed as over.
+    /// Jobs that the last read model showed as over.
     over: Vec<JobId>,
     nodes: Arc<[NodeView]>,
     users: BTreeMap<Box<str>, Arc<str>>,
@@ -259,28 +259,28 @@ pub(super) struct Painter {
     believed: BTreeMap<JobId, Believed>,
     budget: Option<Option<Calendar<Watts>>>,
     over_budget: Seconds,
-    painted: Option<Timestamp>,
+    built: Option<Timestamp>,
     gauges: Gauges,
     /// When the jobs' meters were last read.
     read: Option<Instant>,
-    tally: Tally,
+    prediction_errors: PredictionErrors,
 }
 
 /// How often the meters of jobs that do nothing new are read.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// What a picture is made of beside the engine.
-pub(super) struct Frame {
+/// What a read model is made of beside the engine.
+pub(super) struct BuildInputs {
     /// Whether the meters of all jobs that run are to be read.
     pub(super) reads: bool,
     pub(super) heard: u64,
     pub(super) effort: Effort,
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<LoopStats>,
     pub(super) outlook: Arc<Outlook>,
     pub(super) troubles: Arc<[String]>,
 }
 
-impl Painter {
+impl ReadModelBuilder {
     pub(super) fn new() -> Self {
         Self {
             jobs: Jobs::default(),
@@ -292,25 +292,25 @@ impl Painter {
             believed: BTreeMap::new(),
             budget: None,
             over_budget: Seconds::ZERO,
-            painted: None,
+            built: None,
             gauges: Gauges::default(),
             read: None,
-            tally: Tally::default(),
+            prediction_errors: PredictionErrors::default(),
         }
     }
 
-    /// How things are now, and what happened since the last picture. The first one tells nothing:
+    /// How things are now, and what happened since the last read model. The first one tells nothing:
     /// all that was before.
-    pub(super) fn paint(
+    pub(super) fn build(
         &mut self,
         engine: &Engine<'static>,
-        directory: &Directory,
+        registry: &JobRegistry,
         meters: &impl Metered,
         now: Timestamp,
-        frame: Frame,
+        frame: BuildInputs,
         ended: &[EndedJob],
-    ) -> (Picture, Vec<Event>) {
-        let first = self.painted.is_none();
+    ) -> (ReadModel, Vec<Event>) {
+        let first = self.built.is_none();
         let reads = frame.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
         if reads {
             self.read = Some(Instant::now());
@@ -338,20 +338,20 @@ impl Painter {
             }
             // What a job that holds GPUs draws is never the same.
             if old.differs(job) || (reads && job.held.is_some()) {
-                let view = self.look(*id, job, directory, meters, now);
+                let view = self.look(*id, job, registry, meters, now);
                 self.compare(&old, &view, engine, now, &mut events);
                 self.jobs.set(view);
             }
             true
         });
-        // Some came and went since the last picture.
+        // Some came and went since the last read model.
         for job in ended.range(JobId(self.jobs.next)..).map(|(_, job)| *job) {
             events.push(about_ended(job, now, "submitted", "was submitted".to_owned()));
             self.tell_end(job, now, &mut events);
         }
         let new = state.jobs_from(JobId(self.jobs.next)).filter(|(_, job)| !job.has_ended());
         for (id, job) in new {
-            let view = self.look(id, job, directory, meters, now);
+            let view = self.look(id, job, registry, meters, now);
             if !first {
                 events.push(about(&view, now, "submitted", "was submitted"));
                 let new = JobView { phase: Phase::Waiting, held: None, ..view.clone() };
@@ -364,10 +364,10 @@ impl Painter {
         self.unfinished = unfinished;
         self.look_at_nodes(engine, first, now, &mut events);
         self.look_at_budget(engine, meters.drawn(), now, &mut events);
-        self.painted = Some(now);
-        let picture = Picture {
+        self.built = Some(now);
+        let read_model = ReadModel {
             at: now,
-            painted: Instant::now(),
+            built: Instant::now(),
             heard: frame.heard,
             plan: engine.plan_id(),
             jobs: self.jobs.clone(),
@@ -389,30 +389,30 @@ impl Painter {
             stats: engine.stats(),
             effort: frame.effort,
             turns: frame.turns,
-            tally: Arc::new(self.tally.clone()),
+            prediction_errors: Arc::new(self.prediction_errors.clone()),
             outlook: frame.outlook,
             troubles: frame.troubles,
         };
-        (picture, events)
+        (read_model, events)
     }
 
     fn look(
         &mut self,
         id: JobId,
         state: &JobState,
-        directory: &Directory,
+        registry: &JobRegistry,
         meters: &impl Metered,
         now: Timestamp,
     ) -> JobView {
         let known = self.jobs.get(id);
         let user = known.map(|view| Arc::clone(&view.user));
         let workload = known.map(|view| Arc::clone(&view.workload));
-        let drawn = meters.job_drawn(id, now).or_else(|| directory.drawn(id));
+        let drawn = meters.job_drawn(id, now).or_else(|| registry.drawn(id));
         JobView {
             id,
             job: Arc::clone(&state.job),
-            user: user.unwrap_or_else(|| self.user(id, state.job.user, directory)),
-            workload: workload.unwrap_or_else(|| self.workload(state, directory)),
+            user: user.unwrap_or_else(|| self.user(id, state.job.user, registry)),
+            workload: workload.unwrap_or_else(|| self.workload(state, registry)),
             phase: state.phase,
             on_hold: state.is_on_hold(),
             cancelled: state.is_cancelled(),
@@ -428,16 +428,16 @@ impl Painter {
         }
     }
 
-    fn user(&mut self, id: JobId, user: UserId, directory: &Directory) -> Arc<str> {
-        let name = directory.user_of(id, user);
+    fn user(&mut self, id: JobId, user: UserId, registry: &JobRegistry) -> Arc<str> {
+        let name = registry.user_of(id, user);
         let known = self.users.entry(name.clone().into_boxed_str());
         Arc::clone(known.or_insert_with(|| name.into()))
     }
 
-    fn workload(&mut self, state: &JobState, directory: &Directory) -> Arc<str> {
+    fn workload(&mut self, state: &JobState, registry: &JobRegistry) -> Arc<str> {
         let id = state.job.workload;
         let known = self.workloads.entry(id.0);
-        let name = || directory.workload(id).map_or_else(|| id.to_string(), str::to_owned);
+        let name = || registry.workload(id).map_or_else(|| id.to_string(), str::to_owned);
         Arc::clone(known.or_insert_with(|| name().into()))
     }
 
@@ -493,7 +493,7 @@ impl Painter {
         }
         let late = job.tardiness();
         let text = if job.is_late() {
-            self.tally.deadlines_missed += 1;
+            self.prediction_errors.deadlines_missed += 1;
             format!("is done, {late:.0} after its deadline")
         } else {
             "is done".to_owned()
@@ -511,14 +511,14 @@ impl Painter {
         if !(left > Seconds::ZERO && left.is_finite() && time > Seconds::ZERO) {
             return;
         }
-        self.tally.erred(Quantity::Time, time / left - 1.0);
+        self.prediction_errors.erred(Quantity::Time, time / left - 1.0);
         let drawn = energy.map(|energy| energy - before.unwrap_or(Joules::ZERO));
         if let (Some(drawn), Some(power)) = (drawn, power)
             && drawn > Joules::ZERO
             && power > Watts::ZERO
         {
-            self.tally.erred(Quantity::Power, drawn / (power * time) - 1.0);
-            self.tally.erred(Quantity::Energy, drawn / (power * left) - 1.0);
+            self.prediction_errors.erred(Quantity::Power, drawn / (power * time) - 1.0);
+            self.prediction_errors.erred(Quantity::Energy, drawn / (power * left) - 1.0);
         }
     }
 
@@ -561,7 +561,7 @@ impl Painter {
         events: &mut Vec<Event>,
     ) {
         let line = engine.budget().map(|calendar| calendar.at(now));
-        if let (Some(drawn), Some(line), Some(before)) = (drawn, line, self.painted)
+        if let (Some(drawn), Some(line), Some(before)) = (drawn, line, self.built)
             && drawn > line + TOLERANCE
         {
             self.over_budget += now.since(before);

@@ -5,8 +5,8 @@
 //! it in.
 
 use crate::controller::ControllerError;
-use crate::directory::{Note, Origin, Submission};
-use crate::store::{Decision, Entry, Store};
+use crate::job_registry::{JournalNote, Origin, Submission};
+use crate::journal::{Decision, Entry, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use wattline_core::job::Job;
 use wattline_core::prices::Prices;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
-/// The desk. Copies are the same desk.
+/// The intake. Copies are the same intake.
 #[derive(Clone)]
-pub struct Desk(Arc<Mutex<Ledger>>);
+pub struct RequestIntake(Arc<Mutex<JournalWriter>>);
 
 /// The journal, and what must be known to write into it.
-pub(crate) struct Ledger {
+pub(crate) struct JournalWriter {
     pub(crate) store: Store,
-    pub(crate) counts: Counts,
+    pub(crate) counts: IdCounters,
     /// Written down, and not heard by the engine yet.
     unread: Vec<Entry>,
 }
@@ -33,11 +33,13 @@ pub(crate) struct Ledger {
 /// What follows from the journal for the next entry.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Counts {
+pub(crate) struct IdCounters {
     /// Never goes back, whatever the clock does.
     now: Timestamp,
     next_report: u64,
     next_job: JobId,
+    /// Jobs that came without an origin: a scenario's arrivals.
+    without_origin: u32,
     workloads: BTreeMap<Box<str>, WorkloadId>,
     workload_count: u32,
     /// Jobs by the keys they were asked for under, with what tells one request from another.
@@ -63,24 +65,25 @@ pub enum Once {
     Other(JobId),
 }
 
-impl Desk {
+impl RequestIntake {
     pub(crate) fn new(store: Store, begin: Timestamp, workloads: &[Box<str>]) -> Self {
-        let mut counts = Counts {
+        let mut counts = IdCounters {
             now: begin,
             next_report: 1,
             next_job: JobId(0),
+            without_origin: 0,
             workloads: BTreeMap::new(),
             workload_count: 0,
             requests: BTreeMap::new(),
             keys: VecDeque::new(),
         };
         for name in workloads {
-            counts.count(&Note::Workload(name.clone()));
+            counts.count(&JournalNote::Workload(name.clone()));
         }
-        Self(Arc::new(Mutex::new(Ledger { store, counts, unread: Vec::new() })))
+        Self(Arc::new(Mutex::new(JournalWriter { store, counts, unread: Vec::new() })))
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, JournalWriter> {
         // Whoever panicked with it has written an entry or has not.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,10 +94,10 @@ impl Desk {
     /// When the job makes no sense or cannot be written down; nothing has changed then.
     pub fn submit(&self, now: Timestamp, submission: Submission) -> Result<JobId, ControllerError> {
         submission.job.validate().map_err(EventError::from)?;
-        let mut ledger = self.ledger();
+        let mut writer = self.writer();
         let (mut events, mut notes) = (Vec::new(), Vec::new());
-        let id = ledger.admit(submission, 0, &mut events, &mut notes);
-        ledger.tell(now, events, notes)?;
+        let id = writer.admit(submission, 0, &mut events, &mut notes);
+        writer.tell(now, events, notes)?;
         Ok(id)
     }
 
@@ -102,7 +105,7 @@ impl Desk {
     /// controller that has read the same journal.
     ///
     /// # Errors
-    /// As [`Desk::submit`].
+    /// As [`RequestIntake::submit`].
     pub fn submit_once(
         &self,
         now: Timestamp,
@@ -111,30 +114,30 @@ impl Desk {
         fingerprint: u64,
     ) -> Result<Once, ControllerError> {
         submission.job.validate().map_err(EventError::from)?;
-        let mut ledger = self.ledger();
-        if let Some((job, known)) = ledger.counts.requests.get(key) {
+        let mut writer = self.writer();
+        if let Some((job, known)) = writer.counts.requests.get(key) {
             let same = *known == fingerprint;
             return Ok(if same { Once::Again(*job) } else { Once::Other(*job) });
         }
         let (mut events, mut notes) = (Vec::new(), Vec::new());
-        let job = ledger.admit(submission, 0, &mut events, &mut notes);
-        notes.push(Note::Request { job, key: key.into(), fingerprint });
-        ledger.tell(now, events, notes)?;
+        let job = writer.admit(submission, 0, &mut events, &mut notes);
+        notes.push(JournalNote::Request { job, key: key.into(), fingerprint });
+        writer.tell(now, events, notes)?;
         Ok(Once::New(job))
     }
 
     /// What was asked for under this key before, if anything was.
     #[must_use]
     pub fn asked_before(&self, key: &str, fingerprint: u64) -> Option<Once> {
-        let ledger = self.ledger();
-        let (job, known) = ledger.counts.requests.get(key)?;
+        let writer = self.writer();
+        let (job, known) = writer.counts.requests.get(key)?;
         Some(if *known == fingerprint { Once::Again(*job) } else { Once::Other(*job) })
     }
 
     /// Takes a job whose workload is known by its id.
     ///
     /// # Errors
-    /// As [`Desk::submit`].
+    /// As [`RequestIntake::submit`].
     pub fn submit_job(&self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
         let job = Arc::unwrap_or_clone(job);
         self.submit(now, Submission { job, workload: None, origin: None, hold: false })
@@ -151,7 +154,7 @@ impl Desk {
     /// A user lets a job wait, or go on.
     ///
     /// # Errors
-    /// As [`Desk::cancel`].
+    /// As [`RequestIntake::cancel`].
     pub fn hold(&self, now: Timestamp, id: JobId, hold: bool) -> Result<(), ControllerError> {
         self.about(now, id, Event::OnHold { job: id, hold })
     }
@@ -159,7 +162,7 @@ impl Desk {
     /// A user wants another deadline or weight.
     ///
     /// # Errors
-    /// As [`Desk::cancel`]. Values that make no sense are written down and change nothing: whoever
+    /// As [`RequestIntake::cancel`]. Values that make no sense are written down and change nothing: whoever
     /// calls this has checked them.
     pub fn update(
         &self,
@@ -180,7 +183,7 @@ impl Desk {
         now: Timestamp,
         budget: Option<Calendar<Watts>>,
     ) -> Result<(), ControllerError> {
-        self.ledger().tell(now, vec![Event::BudgetSet(budget)], Vec::new())
+        self.writer().tell(now, vec![Event::BudgetSet(budget)], Vec::new())
     }
 
     /// Energy has another price.
@@ -188,12 +191,19 @@ impl Desk {
     /// # Errors
     /// When it cannot be written down; nothing has changed then.
     pub fn set_prices(&self, now: Timestamp, prices: Prices) -> Result<(), ControllerError> {
-        self.ledger().tell(now, vec![Event::PricesSet(prices)], Vec::new())
+        self.writer().tell(now, vec![Event::PricesSet(prices)], Vec::new())
+    }
+
+    /// How many jobs were ever submitted that say nothing of where they come from: the arrivals
+    /// of a scenario.
+    #[must_use]
+    pub fn jobs_without_origin(&self) -> usize {
+        self.writer().counts.without_origin as usize
     }
 
     /// Looks at the journal; nobody can write into it meanwhile.
     pub fn journal<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
-        look(&self.ledger().store)
+        look(&self.writer().store)
     }
 
     /// Ends writing: after that the journal's file is complete by itself, and requests are refused.
@@ -201,46 +211,46 @@ impl Desk {
     /// # Errors
     /// When the disk fails. Nothing is lost then.
     pub fn close_journal(&self) -> Result<(), ControllerError> {
-        Ok(self.ledger().store.close()?)
+        Ok(self.writer().store.close()?)
     }
 
     fn about(&self, now: Timestamp, id: JobId, event: Event) -> Result<(), ControllerError> {
-        let mut ledger = self.ledger();
-        if id >= ledger.counts.next_job {
+        let mut writer = self.writer();
+        if id >= writer.counts.next_job {
             return Err(EventError::UnknownJob(id).into());
         }
-        ledger.tell(now, vec![event], Vec::new())
+        writer.tell(now, vec![event], Vec::new())
     }
 }
 
-impl Ledger {
+impl JournalWriter {
     /// What a submission is to the engine. `before`: jobs of the same entry.
     pub(crate) fn admit(
         &self,
         submission: Submission,
         before: u32,
         events: &mut Vec<Event>,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<JournalNote>,
     ) -> JobId {
         let Submission { mut job, workload, origin, hold } = submission;
         let counts = &self.counts;
         let id = JobId(counts.next_job.0 + before);
         if let Some(name) = workload {
-            let noted = |note: &&Note| matches!(note, Note::Workload(_));
-            let same = |note: &Note| *note == Note::Workload(name.clone());
+            let noted = |note: &&JournalNote| matches!(note, JournalNote::Workload(_));
+            let same = |note: &JournalNote| *note == JournalNote::Workload(name.clone());
             let new = notes.iter().filter(noted).position(same);
             job.workload = match (counts.workloads.get(&name), new) {
                 (Some(id), _) => *id,
                 (None, Some(at)) => WorkloadId(counts.workload_count + at as u32),
                 (None, None) => {
                     let at = notes.iter().filter(noted).count() as u32;
-                    notes.push(Note::Workload(name));
+                    notes.push(JournalNote::Workload(name));
                     WorkloadId(counts.workload_count + at)
                 }
             };
         }
         if let Some(origin) = origin.filter(|origin| *origin != Origin::default()) {
-            notes.push(Note::Origin { job: id, origin });
+            notes.push(JournalNote::Origin { job: id, origin });
         }
         events.push(Event::Submitted(Arc::new(job)));
         if hold {
@@ -254,7 +264,7 @@ impl Ledger {
         &mut self,
         now: Timestamp,
         events: Vec<Event>,
-        notes: Vec<Note>,
+        notes: Vec<JournalNote>,
     ) -> Result<(), ControllerError> {
         let (at, next_report) = (self.time(now), self.counts.next_report);
         let decisions = Vec::new();
@@ -294,16 +304,19 @@ impl Ledger {
     }
 }
 
-impl Counts {
+impl IdCounters {
     /// Knows what the journal says.
     pub(crate) fn follow(&mut self, entry: &Entry) {
         self.now = self.now.max(entry.at);
         self.next_report = entry.next_report;
-        for event in &entry.events {
-            if let Event::Submitted(_) = event {
-                self.next_job = JobId(self.next_job.0 + 1);
-            }
-        }
+        let first = self.next_job;
+        let submitted = entry.events.iter().filter(|event| matches!(event, Event::Submitted(_)));
+        let submitted = submitted.count() as u32;
+        let origin =
+            |note: &&JournalNote| matches!(note, JournalNote::Origin { job, .. } if *job >= first);
+        let with_origin = entry.notes.iter().filter(origin).count() as u32;
+        self.next_job = JobId(first.0 + submitted);
+        self.without_origin += submitted.saturating_sub(with_origin);
         for note in &entry.notes {
             self.count(note);
         }
@@ -315,13 +328,13 @@ impl Counts {
         }
     }
 
-    fn count(&mut self, note: &Note) {
-        if let Note::Workload(name) = note {
+    fn count(&mut self, note: &JournalNote) {
+        if let JournalNote::Workload(name) = note {
             let id = WorkloadId(self.workload_count);
             self.workloads.entry(name.clone()).or_insert(id);
             self.workload_count += 1;
         }
-        if let Note::Request { job, key, fingerprint } = note {
+        if let JournalNote::Request { job, key, fingerprint } = note {
             self.requests.insert(key.clone(), (*job, *fingerprint));
             self.keys.push_back((self.now, key.clone()));
         }

@@ -47,7 +47,7 @@ impl Slurm {
     /// Lets SLURM see what jobs wait for.
     pub(super) fn park_early(&mut self, now: Timestamp, known: Known<'_>) {
         let Some(seen) = self.seen.clone() else { return };
-        for job in seen.strangers(known.directory) {
+        for job in seen.strangers(known.registry) {
             let mine = self.site.looks_after(&job.partition);
             let blind = waits_for_others(job) && (job.held || !is_parked(job));
             let blind = blind && self.is_settled(Target::Job(job.key.id));

@@ -5,8 +5,8 @@ use super::read::{SlurmJob, State};
 use super::reshape::Runs;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
-use crate::backend::{Known, News};
-use crate::directory::{Note, Origin, SlurmOrigin};
+use crate::backend::{BackendEvent, Known};
+use crate::job_registry::{JournalNote, Origin, SlurmOrigin};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
@@ -24,7 +24,12 @@ const MOST_RESCUES: u32 = 20;
 const AGAIN: Seconds = Seconds::new(5.0);
 
 impl Slurm {
-    pub(super) fn job_news(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn job_news(
+        &mut self,
+        now: Timestamp,
+        known: Known<'_>,
+        news: &mut Vec<BackendEvent>,
+    ) {
         let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
             self.absent.remove(&id);
@@ -41,13 +46,14 @@ impl Slurm {
     }
 
     /// Jobs that were submitted at this look and run already are where they are.
-    pub(super) fn adopt(&mut self, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn adopt(&mut self, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         if let Some(seen) = self.seen.as_mut().and_then(Arc::get_mut) {
-            seen.recognise(known.directory);
+            seen.recognise(known.registry);
         }
         let Some(seen) = self.seen.clone() else { return };
         for (id, job) in seen.known() {
-            let waits = |state: &JobState| matches!(state.phase, Phase::Waiting | Phase::Held(_));
+            let waits =
+                |state: &JobState| matches!(state.phase, Phase::Waiting | Phase::BackingOff(_));
             let new = known.engine.state().find_job(id).is_some_and(waits);
             if new && is_running(job) && self.is_settled(Target::Job(job.key.id)) {
                 self.found(id, job, known, news);
@@ -61,7 +67,7 @@ impl Slurm {
         id: JobId,
         job: &SlurmJob,
         known: Known<'_>,
-        news: &mut Vec<News>,
+        news: &mut Vec<BackendEvent>,
     ) {
         let Some(state) = known.engine.state().find_job(id) else { return };
         if self.is_lost(id, job, known) {
@@ -79,18 +85,18 @@ impl Slurm {
         let runs = is_running(job);
         match state.phase {
             Phase::Finished => {}
-            Phase::Waiting | Phase::Held(_) if over => {
+            Phase::Waiting | Phase::BackingOff(_) if over => {
                 self.ended(id, job, news);
                 let event = if job.state == State::Completed {
                     Event::Finished(id)
                 } else {
                     Event::Cancelled(id)
                 };
-                news.push(News::Event(event));
+                news.push(BackendEvent::Event(event));
             }
-            Phase::Waiting | Phase::Held(_) if runs => self.found(id, job, known, news),
-            Phase::Waiting | Phase::Held(_) => {
-                let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
+            Phase::Waiting | Phase::BackingOff(_) if runs => self.found(id, job, known, news),
+            Phase::Waiting | Phase::BackingOff(_) => {
+                let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
                     self.hold(now, job.key.id, &job.address());
@@ -104,8 +110,8 @@ impl Slurm {
     /// A job that has ended here and that SLURM still shows. One that was requeued since is its
     /// user's.
     fn still_shown(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
-        let cancelled = known.directory.was_cancelled(id);
-        let slurm = known.directory.slurm(id).filter(|slurm| slurm.controlled);
+        let cancelled = known.registry.was_cancelled(id);
+        let slurm = known.registry.slurm(id).filter(|slurm| slurm.controlled);
         let same = slurm.is_some_and(|slurm| slurm.key.restarts == job.key.restarts);
         let over = job.state.is_over() || job.state == State::Completing;
         if cancelled && same && !over && self.may_correct(now, job.key.id) {
@@ -114,14 +120,20 @@ impl Slurm {
     }
 
     /// A job that was only watched so far, of a partition that is looked after now.
-    fn taken_over(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<News>) {
-        let Some(origin) = known.directory.origin(id) else { return };
+    fn taken_over(
+        &self,
+        id: JobId,
+        job: &SlurmJob,
+        known: Known<'_>,
+        news: &mut Vec<BackendEvent>,
+    ) {
+        let Some(origin) = known.registry.origin(id) else { return };
         let Some(slurm) = origin.slurm.as_ref().filter(|slurm| !slurm.controlled) else { return };
         let mine = self.controls() && self.site.looks_after(&slurm.partition);
         if mine && !job.state.is_over() {
             let slurm = Some(SlurmOrigin { controlled: true, ..slurm.clone() });
             let origin = Origin { user: origin.user.clone(), slurm };
-            news.push(News::Noted(Event::Clock, Note::Origin { job: id, origin }));
+            news.push(BackendEvent::Noted(Event::Clock, JournalNote::Origin { job: id, origin }));
         }
     }
 
@@ -132,7 +144,7 @@ impl Slurm {
             State::Failed => job.state_reason == "JobLaunchFailure",
             _ => false,
         };
-        let mine = known.directory.slurm(id).is_some_and(|slurm| slurm.controlled);
+        let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
         by_node && mine && job.requeue && job.key.restarts < MOST_RESCUES
     }
 
@@ -143,25 +155,28 @@ impl Slurm {
         job: &SlurmJob,
         action: ActionId,
         known: Known<'_>,
-        news: &mut Vec<News>,
+        news: &mut Vec<BackendEvent>,
     ) {
         let Some(state) = known.engine.state().find_job(id) else { return };
         let started = || {
-            News::Noted(Event::Started { job: id, action }, Note::Key { job: id, key: key(job) })
+            BackendEvent::Noted(
+                Event::Started { job: id, action },
+                JournalNote::Key { job: id, key: key(job) },
+            )
         };
         match &job.state {
             State::Completed => {
                 news.push(started());
                 self.ended(id, job, news);
-                news.push(News::Event(Event::Finished(id)));
+                news.push(BackendEvent::Event(Event::Finished(id)));
             }
             over if over.is_over() => {
                 self.ended(id, job, news);
-                news.push(News::Event(Event::Cancelled(id)));
-                news.push(News::Event(Event::Failed { action }));
+                news.push(BackendEvent::Event(Event::Cancelled(id)));
+                news.push(BackendEvent::Event(Event::Failed { action }));
             }
             State::Running | State::Signaling => {
-                let (Some(planned), Some(slurm)) = (&state.held, known.directory.slurm(id)) else {
+                let (Some(planned), Some(slurm)) = (&state.held, known.registry.slurm(id)) else {
                     return;
                 };
                 match self.runs(job, slurm, planned) {
@@ -183,7 +198,7 @@ impl Slurm {
                 });
                 if given_up {
                     self.wanted.remove(&action);
-                    news.push(News::Event(Event::Failed { action }));
+                    news.push(BackendEvent::Event(Event::Failed { action }));
                 }
             }
             _ => {}
@@ -196,12 +211,12 @@ impl Slurm {
         id: JobId,
         job: &SlurmJob,
         known: Known<'_>,
-        news: &mut Vec<News>,
+        news: &mut Vec<BackendEvent>,
     ) {
         let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(run) = state.run else { return };
         let asked = matches!(state.phase, Phase::Stopping(_));
-        let requeued = known.directory.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
+        let requeued = known.registry.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
         if job.state == State::Completing {
             return;
         }
@@ -209,39 +224,44 @@ impl Slurm {
             self.measure(now, id, job, known, true, news);
             self.stretches.remove(&id);
             self.ended(id, job, news);
-            news.push(News::Event(Event::Finished(id)));
+            news.push(BackendEvent::Event(Event::Finished(id)));
         } else if job.state.is_over() {
             self.stretches.remove(&id);
             self.ended(id, job, news);
-            news.push(News::Event(Event::Cancelled(id)));
+            news.push(BackendEvent::Event(Event::Cancelled(id)));
             let done = self.saved(now, job, state, asked);
-            news.push(News::Event(Event::Stopped { job: id, run, done }));
+            news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
         } else if job.state.waits() || requeued {
             self.measure(now, id, job, known, true, news);
             self.stretches.remove(&id);
             let done = self.saved(now, job, state, asked);
-            let note = Note::Key { job: id, key: key(job) };
-            news.push(News::Noted(Event::Stopped { job: id, run, done }, note));
+            let note = JournalNote::Key { job: id, key: key(job) };
+            news.push(BackendEvent::Noted(Event::Stopped { job: id, run, done }, note));
         } else {
             self.measure(now, id, job, known, false, news);
         }
     }
 
-    fn ended(&self, id: JobId, job: &SlurmJob, news: &mut Vec<News>) {
+    fn ended(&self, id: JobId, job: &SlurmJob, news: &mut Vec<BackendEvent>) {
         let how = format!("{:?}", job.state).to_lowercase();
-        news.push(News::Noted(Event::Clock, Note::Ended { job: id, how: how.into() }));
+        news.push(BackendEvent::Noted(
+            Event::Clock,
+            JournalNote::Ended { job: id, how: how.into() },
+        ));
     }
 
     /// Somebody else has started it, or SLURM with fewer GPUs than were kept for it. It is where it
     /// is as soon as those who were there are gone.
-    fn found(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<News>) {
+    fn found(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         let engine = known.engine.state();
         let mut shares = Vec::new();
         for on in &job.gpus {
             let Some(node) = self.site.find(&on.node) else { return };
             // Others were found there at the same look.
             let others = news.iter().filter_map(|news| match news {
-                News::Noted(Event::Found { placement, .. }, _) => Some(&placement.allocation),
+                BackendEvent::Noted(Event::Found { placement, .. }, _) => {
+                    Some(&placement.allocation)
+                }
                 _ => None,
             });
             let others = others.flat_map(Allocation::shares).filter(|share| share.node == node);
@@ -270,25 +290,25 @@ impl Slurm {
             power_limit: limit,
         };
         let placement = Placement { configuration, allocation };
-        let note = Note::Key { job: id, key: key(job) };
-        news.push(News::Noted(Event::Found { job: id, placement }, note));
+        let note = JournalNote::Key { job: id, key: key(job) };
+        news.push(BackendEvent::Noted(Event::Found { job: id, placement }, note));
     }
 
     /// Jobs that SLURM has forgotten.
-    fn gone(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<News>) {
+    fn gone(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         let Some(seen) = &self.seen else { return };
         let engine = known.engine.state();
         // Jobs that are over are not looked at again, however many there were.
         let (open, looked_through) = &mut self.open;
         let new = (*looked_through as u32..engine.job_count() as u32).map(JobId);
-        open.extend(new.filter(|id| known.directory.slurm(*id).is_some()));
+        open.extend(new.filter(|id| known.registry.slurm(*id).is_some()));
         *looked_through = engine.job_count();
         open.retain(|id| engine.find_job(*id).is_some_and(|job| !job.has_ended()));
         let missing: Vec<JobId> =
             open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
         let seen_at = seen.began;
         for id in missing {
-            let number = known.directory.slurm(id).map(|slurm| Target::Job(slurm.key.id));
+            let number = known.registry.slurm(id).map(|slurm| Target::Job(slurm.key.id));
             if number.is_some_and(|target| !self.orders.is_settled(target, seen_at)) {
                 continue;
             }
@@ -297,13 +317,15 @@ impl Slurm {
                 continue;
             }
             let Some(state) = engine.find_job(id) else { continue };
-            let how = Note::Ended { job: id, how: "gone".into() };
-            news.push(News::Noted(Event::Cancelled(id), how));
+            let how = JournalNote::Ended { job: id, how: "gone".into() };
+            news.push(BackendEvent::Noted(Event::Cancelled(id), how));
             match (state.phase, state.run) {
-                (Phase::Starting(action), _) => news.push(News::Event(Event::Failed { action })),
+                (Phase::Starting(action), _) => {
+                    news.push(BackendEvent::Event(Event::Failed { action }))
+                }
                 (Phase::Running | Phase::Stopping(_), Some(run)) => {
                     let done = state.progress.done;
-                    news.push(News::Event(Event::Stopped { job: id, run, done }));
+                    news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
                 }
                 _ => {}
             }
@@ -311,7 +333,7 @@ impl Slurm {
         }
     }
 
-    pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<News>) {
+    pub(super) fn node_news(&self, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         let Some(seen) = &self.seen else { return };
         for id in self.site.cluster.node_ids() {
             if !self.is_settled(Target::Node(id)) {
@@ -336,12 +358,12 @@ impl Slurm {
                 (NodeIs::Closed, power) if power != NodePower::Closed => Event::NodeClosed(id),
                 _ => continue,
             };
-            news.push(News::Event(event));
+            news.push(BackendEvent::Event(event));
         }
     }
 
     /// What was done, or cannot be.
-    pub(super) fn action_news(&mut self, news: &mut Vec<News>) {
+    pub(super) fn action_news(&mut self, news: &mut Vec<BackendEvent>) {
         use wattline_core::action::ActionKind::{Limit, Sleep, Start, Wake};
         let mut over = Vec::new();
         for (id, wanted) in &self.wanted {
@@ -356,7 +378,7 @@ impl Slurm {
                 _ => continue,
             };
             over.push(*id);
-            news.push(News::Event(event));
+            news.push(BackendEvent::Event(event));
         }
         for id in over {
             self.wanted.remove(&id);

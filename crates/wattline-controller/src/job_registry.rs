@@ -125,7 +125,7 @@ pub struct Drawn {
 /// Something to remember beside the engine's events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Note {
+pub enum JournalNote {
     /// A workload that was not known yet; it gets the next id.
     Workload(Box<str>),
     /// Where a job comes from.
@@ -217,7 +217,7 @@ const ENDED_IN_SLURM: usize = 16_384;
 
 /// Names, and what jobs that are not over are to SLURM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Directory {
+pub struct JobRegistry {
     workloads: Vec<Box<str>>,
     /// Shared with copies: there is one for each job that ever was.
     origins: BTreeMap<JobId, Arc<Origin>>,
@@ -235,15 +235,15 @@ pub struct Directory {
     by_number: BTreeMap<u32, JobId>,
 }
 
-impl Directory {
+impl JobRegistry {
     /// Knows these workloads.
     #[must_use]
     pub fn new(workloads: impl IntoIterator<Item = Box<str>>) -> Self {
-        let mut directory = Self::default();
+        let mut registry = Self::default();
         for name in workloads {
-            directory.note(&Note::Workload(name));
+            registry.note(&JournalNote::Workload(name));
         }
-        directory
+        registry
     }
 
     /// As it was written down: what can be looked up follows from that.
@@ -259,34 +259,35 @@ impl Directory {
     }
 
     /// Takes a note.
-    pub fn note(&mut self, note: &Note) {
+    pub fn note(&mut self, note: &JournalNote) {
         match note {
-            Note::Workload(name) => {
+            JournalNote::Workload(name) => {
                 let id = WorkloadId(self.workloads.len() as u32);
                 self.by_name.entry(name.clone()).or_insert(id);
                 self.workloads.push(name.clone());
             }
-            Note::Origin { job, origin } => {
+            JournalNote::Origin { job, origin } => {
                 if let Some(slurm) = &origin.slurm {
                     self.by_number.insert(slurm.key.id, *job);
                 }
                 self.origins.insert(*job, Arc::new(origin.clone()));
             }
             // These are for whoever looks back, or for the engine.
-            Note::Placed { .. } | Note::Left { .. } | Note::Limited { .. } => {}
-            Note::Key { job, key } => {
+            JournalNote::Placed { .. } | JournalNote::Left { .. } | JournalNote::Limited { .. } => {
+            }
+            JournalNote::Key { job, key } => {
                 let origin = self.origins.get_mut(job).map(Arc::make_mut);
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {
                     slurm.key = *key;
                 }
             }
-            Note::Before { node, limits } => {
+            JournalNote::Before { node, limits } => {
                 self.before.entry(node.clone()).or_insert_with(|| limits.clone());
             }
-            Note::Ended { job, how } => drop(self.ended.insert(*job, Arc::from(&**how))),
-            Note::Drawn { job, drawn } => drop(self.drawn.insert(*job, *drawn)),
-            // Only the desk must know.
-            Note::Request { .. } => {}
+            JournalNote::Ended { job, how } => drop(self.ended.insert(*job, Arc::from(&**how))),
+            JournalNote::Drawn { job, drawn } => drop(self.drawn.insert(*job, *drawn)),
+            // Only the intake must know.
+            JournalNote::Request { .. } => {}
         }
     }
 

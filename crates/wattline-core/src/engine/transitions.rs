@@ -18,7 +18,7 @@ const LEAST_STRETCH: Seconds = Seconds::new(10.0);
 const SURPRISE: f64 = 1.5;
 
 impl Engine<'_> {
-    pub(super) fn take_in(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
+    pub(super) fn apply_event(&mut self, now: Timestamp, event: Event) -> Result<(), EventError> {
         // A late report about a job that has ended and left.
         if event.job().is_some_and(|job| self.state.has_left(job)) {
             return Ok(());
@@ -187,7 +187,7 @@ impl Engine<'_> {
     fn found(&mut self, now: Timestamp, id: JobId, placement: Placement) -> Result<(), EventError> {
         let wrong = |what| Err(EventError::Placement { job: id, what });
         let phase = self.state.job(id).phase;
-        if !matches!(phase, Phase::Waiting | Phase::Held(_) | Phase::Starting(_)) {
+        if !matches!(phase, Phase::Waiting | Phase::BackingOff(_) | Phase::Starting(_)) {
             return Ok(());
         }
         let configuration = placement.configuration;
@@ -509,7 +509,7 @@ impl Engine<'_> {
                 break;
             }
             for id in entry.remove() {
-                if let Some(Phase::Held(until)) = self.state.find_job(id).map(|job| job.phase)
+                if let Some(Phase::BackingOff(until)) = self.state.find_job(id).map(|job| job.phase)
                     && until <= now
                 {
                     let job = self.state.job_mut(id);

@@ -9,7 +9,7 @@ use wattline_api::Event;
 const KEPT: usize = 4096;
 
 /// A ring of events. Whoever is too slow for it is told that something is missing.
-pub struct Chronicle {
+pub struct EventLog {
     /// Tells this controller's events from those of the one before.
     life: u64,
     ring: Mutex<VecDeque<Arc<Event>>>,
@@ -34,7 +34,7 @@ pub enum Since {
     Event(u64, u64),
 }
 
-impl Chronicle {
+impl EventLog {
     pub(super) fn new(life: u64) -> Self {
         Self { life, ring: Mutex::default(), last: watch::Sender::new(0) }
     }

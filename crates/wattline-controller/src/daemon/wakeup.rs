@@ -3,14 +3,14 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A bell that stays rung until somebody hears it.
+/// A wakeup that stays rung until somebody hears it.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct Wakeup {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     pub(super) fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();

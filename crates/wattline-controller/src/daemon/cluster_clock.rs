@@ -7,13 +7,13 @@ use wattline_core::units::Seconds;
 /// A clock that goes on evenly from some time, whatever is done to the machine's clock: in real
 /// time, or so many times faster.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct ClusterClock {
     first: Timestamp,
     began: Instant,
     speed: f64,
 }
 
-impl Pace {
+impl ClusterClock {
     /// A clock that shows `first` now. The speed must be finite and positive.
     #[must_use]
     pub fn new(first: Timestamp, speed: f64) -> Self {

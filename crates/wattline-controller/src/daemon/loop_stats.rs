@@ -5,15 +5,15 @@ use std::time::Duration;
 
 /// How long turns took.
 #[derive(Clone, Debug, Default)]
-pub struct Turns {
+pub struct LoopStats {
     /// The last ones.
     last: VecDeque<Duration>,
     /// How many there were.
     pub count: u64,
     /// All of them together.
     pub sum: Duration,
-    /// How many plans took at most so long, for each of [`Turns::BOUNDS`].
-    pub within: [u64; Turns::BOUNDS.len()],
+    /// How many plans took at most so long, for each of [`LoopStats::BOUNDS`].
+    pub within: [u64; LoopStats::BOUNDS.len()],
     /// Plans that were made.
     pub plans: u64,
     /// All of those together.
@@ -26,7 +26,7 @@ pub struct Turns {
     pub longest_copy: Duration,
 }
 
-impl Turns {
+impl LoopStats {
     /// Seconds.
     pub const BOUNDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
     const KEPT: usize = 1000;
@@ -92,7 +92,7 @@ impl Quantity {
 
 /// What came of the jobs.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct PredictionErrors {
     /// Jobs that ended after their deadline, ever.
     pub deadlines_missed: u64,
     /// What was realised over what was predicted when the last run began, minus 1, of the last jobs
@@ -100,7 +100,7 @@ pub struct Tally {
     errors: BTreeMap<Quantity, VecDeque<f64>>,
 }
 
-impl Tally {
+impl PredictionErrors {
     const KEPT: usize = 100;
 
     pub(super) fn erred(&mut self, quantity: Quantity, error: f64) {

@@ -13,12 +13,12 @@ const TIMES_SAVING: u32 = 20;
 
 /// Keeps restarts short without spending much on it. Whoever has a clock tells how long things took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Saving {
+pub struct SnapshotSchedule {
     turning: Duration,
-    saving: Duration,
+    snapshot_schedule: Duration,
 }
 
-impl Saving {
+impl SnapshotSchedule {
     /// A turn took so long.
     pub fn turned(&mut self, took: Duration) {
         self.turning = self.turning.saturating_add(took);
@@ -27,14 +27,14 @@ impl Saving {
     /// Whether a snapshot is due, with so many entries after the last.
     #[must_use]
     pub fn is_due(&self, entries: u64) -> bool {
-        let enough = self.saving.saturating_mul(TIMES_SAVING);
+        let enough = self.snapshot_schedule.saturating_mul(TIMES_SAVING);
         let long = self.turning >= MOST_TURNING && entries >= FEWEST_ENTRIES;
         (long || entries >= MOST_ENTRIES) && self.turning >= enough
     }
 
     /// It was taken, or could not be, and that took so long.
     pub fn saved(&mut self, took: Duration) {
-        *self = Self { turning: Duration::ZERO, saving: took };
+        *self = Self { turning: Duration::ZERO, snapshot_schedule: took };
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn snapshots_come_when_restarts_would_be_long_and_cost_little() {
         let (second, blink) = (Duration::from_secs(1), Duration::from_millis(1));
-        let mut saving = Saving::default();
+        let mut saving = SnapshotSchedule::default();
         assert!(saving.is_due(2_000) && !saving.is_due(1_999));
         saving.turned(second);
         assert!(saving.is_due(50) && !saving.is_due(49));

@@ -6,7 +6,7 @@
 
 use super::Slurm;
 use super::read::{SlurmJob, SlurmNode};
-use crate::directory::Per;
+use crate::job_registry::Per;
 use std::sync::Arc;
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{GpuTypeId, NodeId};
