@@ -8,7 +8,7 @@ export WATTLINE_SHARED ?= $(abspath $(wildcard ../shared))
 
 ONLY ?=
 
-.PHONY: run lab compare test nightly results bench lint fmt build setup deny book deb clean
+.PHONY: run lab compare test check nightly results bench lint fmt build setup deny book deb clean
 
 # Where the live demo answers, and how much faster than real time it goes.
 DEMO ?= $(OUT)/demo
@@ -52,6 +52,11 @@ test: lint
 	wait $$others; others=$$?; cat $(OUT)/tests.txt; \
 	test $$slurm = 0 -a $$others = 0
 	lab/check.sh
+
+## The fast part of the tests: formatting, and what each crate tests of itself
+check: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) test --workspace --locked --lib
 
 # The seed of a nightly run: another one each time, unless SEED says which.
 ifndef SEED

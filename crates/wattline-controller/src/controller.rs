@@ -81,9 +81,8 @@ pub struct Controller<B> {
     ended: Vec<EndedJob>,
     /// How long plans took since the last time that was asked.
     plan_times: Vec<Duration>,
-    /// Nothing is decided from now on: what was planned and is not so yet is no longer wanted, which
-    /// is to be written down.
-    leave_as_is: bool,
+    /// Whoever plans has just begun to, which is to be written down.
+    takes_over: bool,
 }
 
 impl<B: Backend> Controller<B> {
@@ -123,7 +122,7 @@ impl<B: Backend> Controller<B> {
         opened: Opened,
     ) -> Self {
         let plan_times = Vec::new();
-        let leave_as_is = !planner.decides();
+        let takes_over = true;
         let mut controller = Self {
             replica,
             intake,
@@ -132,7 +131,7 @@ impl<B: Backend> Controller<B> {
             opened,
             ended: Vec::new(),
             plan_times,
-            leave_as_is,
+            takes_over,
         };
         controller.replica.engine.set_controls(controller.planner.decides());
         if controller.intake.journal(Store::len) > 0 {
@@ -146,7 +145,7 @@ impl<B: Backend> Controller<B> {
     pub fn set_planner(&mut self, planner: Box<dyn Planner>) {
         self.hear_requests();
         self.planner = planner;
-        self.leave_as_is = !self.planner.decides();
+        self.takes_over = true;
         self.replica.engine.set_controls(self.planner.decides());
         self.replica.engine.plan_again(self.replica.now);
     }
@@ -322,22 +321,8 @@ impl<B: Backend> Controller<B> {
     /// plan. Shedding waits for no plan, and for no cluster: of one that is unknown nothing else is
     /// decided.
     fn plan(&mut self, now: Timestamp) -> Result<(), ControllerError> {
-        if self.leave_as_is {
-            let intake = self.intake.clone();
-            let mut writer = intake.writer();
-            self.hear(&mut writer);
-            let plan = self.replica.engine.plan_as_is();
-            let decided = !plan.is_empty();
-            if decided {
-                let entry = writer.decided(now, self.decision(None, &plan, Duration::ZERO));
-                let entry = writer.write_down(entry)?;
-                self.replica.replay(entry);
-            }
-            drop(writer);
-            self.leave_as_is = false;
-            if decided {
-                self.act(self.replica.now)?;
-            }
+        if self.takes_over {
+            self.take_over(now)?;
         }
         let current = self.backend.is_current(now);
         let due = self.replica.engine.plan_due(now).is_some();
@@ -366,6 +351,37 @@ impl<B: Backend> Controller<B> {
         {
             self.planner.begin(input, self.replica.engine.predictor());
             self.take_answers(now)?;
+        }
+        Ok(())
+    }
+
+    /// That another policy decides from now on is written down. One that decides nothing leaves
+    /// everything as it is: what was planned and is not so yet is no longer wanted.
+    fn take_over(&mut self, now: Timestamp) -> Result<(), ControllerError> {
+        let intake = self.intake.clone();
+        let mut writer = intake.writer();
+        self.hear(&mut writer);
+        let engine = &self.replica.engine;
+        let plan = match self.planner.decides() {
+            true => Plan::unchanged(engine.plan_id()),
+            false => engine.plan_as_is(),
+        };
+        let same = self.last_policy() == Some(self.planner.policy());
+        let changes = !plan.is_empty();
+        if changes || !same {
+            let decision = Decision {
+                policy: self.planner.policy().into(),
+                trigger: "takes_over".into(),
+                ..self.decision(None, &plan, Duration::ZERO)
+            };
+            let entry = writer.decided(now, decision);
+            let entry = writer.write_down(entry)?;
+            self.replica.replay(entry);
+        }
+        drop(writer);
+        self.takes_over = false;
+        if changes {
+            self.act(self.replica.now)?;
         }
         Ok(())
     }

@@ -520,17 +520,20 @@ fn damaged_history_is_noticed_and_not_shown() {
     assert_eq!(history.job(JobId(3)).unwrap(), None);
     assert!(verify(&path).unwrap().is_sound());
     drop(store);
+    let tables = |statement: &str| {
+        Connection::open(&path).unwrap().execute_batch(statement).unwrap();
+    };
     for change in ["user = 'mallory'", "weight = weight * 2", "how = NULL", "energy = energy + 1"] {
-        sql(&path, "CREATE TABLE whole AS SELECT * FROM ended_job");
+        tables("CREATE TABLE whole AS SELECT * FROM ended_job");
         sql(&path, &format!("UPDATE ended_job SET {change} WHERE job = 1"));
         let error = JobHistory::at(&path).job(JobId(1)).unwrap_err().to_string();
         assert!(error.contains("job 1 is damaged"), "{change}: {error}");
         let found = verify(&path).unwrap();
         let told = found.problems.iter().any(|p| p.contains("what became of 1 jobs"));
         assert!(told, "{change}: {found:?}");
-        sql(&path, "DELETE FROM ended_job");
-        sql(&path, "INSERT INTO ended_job SELECT * FROM whole");
-        sql(&path, "DROP TABLE whole");
+        tables("DELETE FROM ended_job");
+        tables("INSERT INTO ended_job SELECT * FROM whole");
+        tables("DROP TABLE whole");
     }
     assert!(verify(&path).unwrap().is_sound());
 }

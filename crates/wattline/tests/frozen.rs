@@ -118,7 +118,8 @@ fn what_slurm_has_not_said_for_long_is_unknown_and_only_load_is_shed() {
     let lowered = fake.limits();
     fake.set_budget(8000);
     std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(fake.limits(), lowered, "nothing is raised");
+    // GPUs may still have been on their way down.
+    assert!(fake.limits() <= lowered, "nothing is raised: {} from {lowered}", fake.limits());
     assert_eq!(fake.orders(), orders, "nothing is started");
     fake.thaw();
     fake.until("no trouble", MINUTE, || fake.troubles() == "[]");

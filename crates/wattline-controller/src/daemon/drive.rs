@@ -112,8 +112,10 @@ impl<B: Backend + Metered> Drive<B> {
         policy: (&str, Fresh),
         stay: bool,
     ) -> Self {
-        let mut builder = ReadModelBuilder::new();
         let heard = controller.intake().journal(Store::len);
+        // Without the history the count begins anew, as counters may.
+        let missed = controller.intake().journal(Store::ended_late).unwrap_or_default();
+        let mut builder = ReadModelBuilder::new(missed);
         let frame = BuildInputs {
             reads: true,
             heard,

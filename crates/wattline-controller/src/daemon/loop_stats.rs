@@ -101,6 +101,11 @@ pub struct PredictionErrors {
 }
 
 impl PredictionErrors {
+    /// Nothing was compared yet; so many deadlines were missed before.
+    pub(super) fn after(deadlines_missed: u64) -> Self {
+        Self { deadlines_missed, ..Self::default() }
+    }
+
     const KEPT: usize = 100;
 
     pub(super) fn erred(&mut self, quantity: Quantity, error: f64) {

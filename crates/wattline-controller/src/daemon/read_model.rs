@@ -281,7 +281,8 @@ pub(super) struct BuildInputs {
 }
 
 impl ReadModelBuilder {
-    pub(super) fn new() -> Self {
+    /// `missed`: how many deadlines were missed before.
+    pub(super) fn new(missed: u64) -> Self {
         Self {
             jobs: Jobs::default(),
             unfinished: Vec::new(),
@@ -295,7 +296,7 @@ impl ReadModelBuilder {
             built: None,
             gauges: Gauges::default(),
             read: None,
-            prediction_errors: PredictionErrors::default(),
+            prediction_errors: PredictionErrors::after(missed),
         }
     }
 

@@ -9,7 +9,7 @@ mod reader;
 mod table;
 
 pub use reader::{HistoryError, JobHistory, Page};
-pub(crate) use table::{SCHEMA, correct, damaged, file};
+pub(crate) use table::{SCHEMA, correct, damaged, file, late};
 
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;

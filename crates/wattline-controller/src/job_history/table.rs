@@ -40,6 +40,7 @@ CREATE INDEX ended_job_by_user ON ended_job (user, job);
 CREATE INDEX ended_job_by_account ON ended_job (account, ended);
 CREATE INDEX ended_job_by_workload ON ended_job (workload, ended);
 CREATE INDEX ended_job_by_slurm ON ended_job (slurm);
+CREATE INDEX ended_job_late ON ended_job (job) WHERE cancelled = 0 AND ended > deadline;
 ";
 
 /// Columns in the order in which [`read`] takes them.
@@ -103,6 +104,13 @@ pub(crate) fn correct(
         }
     }
     Ok(())
+}
+
+/// How many jobs ended after their deadline.
+pub(crate) fn late(connection: &Connection) -> rusqlite::Result<u64> {
+    let ask = "SELECT count(*) FROM ended_job INDEXED BY ended_job_late \
+               WHERE cancelled = 0 AND ended > deadline";
+    connection.query_row(ask, (), |row| row.get(0))
 }
 
 /// How many rows are not as they were written.

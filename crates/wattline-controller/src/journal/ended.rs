@@ -25,6 +25,14 @@ impl Store {
         self.write_without_sync(|transaction| job_history::correct(transaction, journal, drawn))
     }
 
+    /// How many jobs ended after their deadline, of all that ended.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn ended_late(&self) -> Result<u64, StoreError> {
+        job_history::late(&self.connection).map_err(|source| self.sql(source))
+    }
+
     /// The write-ahead log is one: the next entry that is written waits for the disk, and so for
     /// this.
     fn write_without_sync(
