@@ -24,7 +24,7 @@ fn open(instance: &Instance, path: &Path, planner: Box<dyn Planner>) -> Controll
     Controller::open_emulated(initial, store, cluster, planner).unwrap()
 }
 
-/// IdCounters how often it is asked, and breaks ties the other way round: what the policy inside names
+/// Counts how often it is asked, and breaks ties the other way round: what the policy inside names
 /// first, it names last.
 struct Counted {
     inner: Box<dyn Policy>,

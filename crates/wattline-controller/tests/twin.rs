@@ -11,7 +11,7 @@ use wattline_core::engine::Engine;
 use wattline_core::ids::{ActionId, JobId};
 use wattline_core::predictor::Predictor;
 
-/// LoopStats it so often, or until all jobs are done.
+/// Turns it so often, or until all jobs are done.
 fn turn(
     controller: &mut Controller<Emulated>,
     turns: u32,

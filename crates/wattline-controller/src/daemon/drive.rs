@@ -213,7 +213,7 @@ impl<B: Backend + Metered> Drive<B> {
         &self.controller
     }
 
-    /// LoopStats until it is told to end or, unless it shall stay, nothing is left to do. `look` is
+    /// Turns until it is told to end or, unless it shall stay, nothing is left to do. `look` is
     /// shown each read model.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ const AT_MOST: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_secs(2);
 /// and so many times longer than it took there is rest: a fifth of a core at most.
 const REST: u32 = 4;
-/// LoopStats may take long; a copy is worth waiting for.
+/// Turns may take long; a copy is worth waiting for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks ahead when something changed, until the loop is over.

@@ -90,7 +90,7 @@ impl Questions {
 const FRESH: Duration = Duration::from_secs(1);
 /// A copy that nobody has asked for so long is thrown away.
 const FORGET: Duration = Duration::from_secs(10);
-/// LoopStats may take long. Whoever asks waits no longer for an answer.
+/// Turns may take long. Whoever asks waits no longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Answers until the loop is over.

@@ -205,7 +205,7 @@ fn a_second(requests: u32) -> Rate {
 }
 
 impl Quotas {
-    /// IdCounters a request, or refuses it.
+    /// Counts a request, or refuses it.
     pub(super) fn request(&self, who: &Identity) -> Answer<()> {
         if who.role == Role::Admin {
             return Ok(());
@@ -214,7 +214,7 @@ impl Quotas {
         self.requests.take(&who.user, 1.0, rate, Instant::now()).map_err(Refusal::too_often)
     }
 
-    /// IdCounters a submission, or refuses it.
+    /// Counts a submission, or refuses it.
     pub(super) fn submission(
         &self,
         daemon: &Daemon,

@@ -27,7 +27,7 @@ struct Window {
 }
 
 impl Refusals {
-    /// IdCounters a refusal. True: it is written; false: it is only counted.
+    /// Counts a refusal. True: it is written; false: it is only counted.
     pub(super) fn is_written(&self, user: Option<&Arc<str>>, now: Instant) -> bool {
         let most = if user.is_some() { KNOWN } else { UNKNOWN };
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// The policy
     #[arg(long, default_value = "wattline")]
     policy: String,
-    /// LoopStats to measure; each hears of a job that ends or comes
+    /// Turns to measure; each hears of a job that ends or comes
     #[arg(long, default_value_t = 400)]
     turns: u32,
     /// Where the journals are made (and removed again)
@@ -165,7 +165,7 @@ fn text(figures: &Figures) -> String {
     };
     let table = output::table(&header, vec![row(&figures.with_history), row(&figures.without)]);
     format!(
-        "{table}\nturn p99 with the history to without: {:.2}. LoopStats leave plans out. The history \
+        "{table}\nturn p99 with the history to without: {:.2}. Turns leave plans out. The history \
          was made in {:.0} s; its journal has {:.0} MB.\n",
         figures.turn_p99_ratio, figures.made_s, figures.journal_mb
     )

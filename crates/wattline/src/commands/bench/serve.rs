@@ -58,7 +58,7 @@ struct Report {
     /// When requests began.
     queued: usize,
     running: usize,
-    /// LoopStats, with hearing, planning and acting; the first one plans the whole queue.
+    /// Turns, with hearing, planning and acting; the first one plans the whole queue.
     turns: u64,
     first_turn_ms: f64,
     cycle_p50_ms: f64,
