@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "wattline")]
     policy: String,
     /// Turns to measure; each hears of a job that ends or comes
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 1500)]
     turns: u32,
     /// Where the journals are made (and removed again)
     #[arg(long, default_value = ".")]
