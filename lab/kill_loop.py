@@ -38,12 +38,12 @@ class Unix(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def client(number, path, acknowledged, stop):
+def client(number, path, acknowledged, refused, stop):
     """Submits with a key of its own for each job, and again under that key until it is answered."""
     count = 0
     while not stop.is_set():
         key = f"kill-loop-{number}-{count}"
-        body = {"name": key, "workload": "resnet50", "gpus": 1, "duration_s": 30 + count % 600}
+        body = {"name": key, "workload": "resnet50-imagenet", "gpus": 1, "duration_s": 30 + count % 600}
         while not stop.is_set():
             try:
                 connection = Unix(path)
@@ -56,7 +56,8 @@ def client(number, path, acknowledged, stop):
                     acknowledged.append((key, json.loads(text)["job"]))
                     break
                 if answer.status not in (429, 503):
-                    sys.exit(f"{answer.status}: {text.decode()}")
+                    refused.append(f"{answer.status}: {text.decode()}")
+                    return
                 time.sleep(0.05)
             except (OSError, http.client.HTTPException):
                 time.sleep(0.01)
@@ -89,9 +90,10 @@ def main():
     folder = tempfile.mkdtemp(prefix="wattline-kill-loop-")
     with open(f"{folder}/scenario.toml", "w") as file:
         file.write(SCENARIO)
-    path, acknowledged, stop = f"{folder}/socket", [], threading.Event()
+    path, acknowledged, refused, stop = f"{folder}/socket", [], [], threading.Event()
     process = start(folder)
-    threads = [threading.Thread(target=client, args=(n, path, acknowledged, stop)) for n in range(CLIENTS)]
+    shared = (path, acknowledged, refused, stop)
+    threads = [threading.Thread(target=client, args=(n, *shared)) for n in range(CLIENTS)]
     for thread in threads:
         thread.start()
     random.seed(1)
@@ -107,6 +109,9 @@ def main():
     stop.set()
     for thread in threads:
         thread.join()
+    if refused or not acknowledged:
+        process.kill()
+        sys.exit(f"nothing was tried: {refused or 'no answer'}; see {folder}/log")
     names = [job["name"] for job in jobs(path) if job["name"].startswith("kill-loop-")]
     lost = [key for key, _ in acknowledged if key not in set(names)]
     doubled = len(names) - len(set(names))
