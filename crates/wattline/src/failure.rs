@@ -23,7 +23,7 @@ impl Failure {
     /// What happened.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Input(error) | Self::Failed(error) => format!("{error:#}"),
+            Self::Input(error) | Self::Failed(error) => in_words(error),
             Self::NobodyReads => "nobody reads what is printed".to_owned(),
         }
     }
@@ -36,9 +36,24 @@ impl Failure {
             Self::NobodyReads => return ExitCode::SUCCESS,
         };
         // Nothing more can be done if standard error is closed.
-        let _ = writeln!(io::stderr(), "error: {error:#}");
+        let _ = writeln!(io::stderr(), "error: {}", in_words(error));
         ExitCode::from(code)
     }
+}
+
+/// An error and its causes, without those that it tells itself.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 impl From<io::Error> for Failure {
@@ -60,3 +75,17 @@ impl From<serde_json::Error> for Failure {
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_is_told_already_is_not_told_again() {
+        let inner = || io::Error::new(io::ErrorKind::NotFound, "no such file");
+        let twice = anyhow::Error::from(inner()).context("journal: no such file");
+        assert_eq!(Failure::input(twice).message(), "journal: no such file");
+        let once = anyhow::Error::from(inner()).context("journal");
+        assert_eq!(Failure::input(once).message(), "journal: no such file");
+    }
+}
