@@ -29,9 +29,6 @@ pub mod slurm;
 mod snapshot_schedule;
 mod watch;
 
-/// The earlier name of [`journal`].
-pub use journal as store;
-
 pub use backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
 pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use emulated::Emulated;
