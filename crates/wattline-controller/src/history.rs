@@ -155,6 +155,7 @@ impl History {
                 JournalNote::Key { .. }
                 | JournalNote::Before { .. }
                 | JournalNote::Drawn { .. }
+                | JournalNote::Refused { .. }
                 | JournalNote::Request { .. } => {}
             }
         }
@@ -271,12 +272,14 @@ impl History {
             Event::NodeAsleep(node) => self.nodes.push((at, node, NodePower::Asleep)),
             Event::NodeLost(node) => self.nodes.push((at, node, NodePower::Down)),
             Event::Clock
+            | Event::Foreign { .. }
             | Event::Started { .. }
             | Event::Measured(_)
             | Event::Progress { .. }
             | Event::Limited { .. }
             | Event::NodeClosed(_)
-            | Event::Failed { .. } => {}
+            | Event::Failed { .. }
+            | Event::Refused { .. } => {}
         }
     }
 

@@ -196,6 +196,13 @@ pub enum JournalNote {
         /// Tells one request from another.
         fingerprint: u64,
     },
+    /// The cluster would not start a job, in its own words.
+    Refused {
+        /// Which.
+        job: JobId,
+        /// What it said.
+        said: Box<str>,
+    },
 }
 
 /// A job that is to be taken in, by names.
@@ -225,6 +232,9 @@ pub struct JobRegistry {
     ended: BTreeMap<JobId, Arc<str>>,
     #[serde(default)]
     drawn: BTreeMap<JobId, Drawn>,
+    /// Why jobs were not started the last time, in the cluster's words.
+    #[serde(default)]
+    refused: BTreeMap<JobId, Arc<str>>,
     /// Jobs of SLURM that have ended, in that order: SLURM shows them for a while.
     lately: VecDeque<JobId>,
     /// Those of them that were cancelled, and may still have to be cancelled there.
@@ -280,20 +290,25 @@ impl JobRegistry {
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {
                     slurm.key = *key;
                 }
+                self.refused.remove(job);
             }
             JournalNote::Before { node, limits } => {
                 self.before.entry(node.clone()).or_insert_with(|| limits.clone());
             }
             JournalNote::Ended { job, how } => drop(self.ended.insert(*job, Arc::from(&**how))),
+            JournalNote::Refused { job, said } => {
+                self.refused.insert(*job, Arc::from(&**said));
+            }
             JournalNote::Drawn { job, drawn } => drop(self.drawn.insert(*job, *drawn)),
             // Only the intake must know.
             JournalNote::Request { .. } => {}
         }
     }
 
-    /// A job has ended. Of a job that is not SLURM's nothing is kept.
+    /// A job has ended. Of a job that is not SLURM's, or not ours to decide about, nothing is kept:
+    /// if it runs again it comes in again.
     pub(crate) fn job_ended(&mut self, job: JobId, cancelled: bool) {
-        if self.slurm(job).is_none() {
+        if self.slurm(job).is_none_or(|slurm| !slurm.controlled) {
             self.forget(job);
             return;
         }
@@ -317,6 +332,7 @@ impl JobRegistry {
         }
         self.ended.remove(&job);
         self.drawn.remove(&job);
+        self.refused.remove(&job);
         self.cancelled.remove(&job);
     }
 
@@ -360,6 +376,12 @@ impl JobRegistry {
     #[must_use]
     pub fn slurm(&self, job: JobId) -> Option<&SlurmOrigin> {
         self.origins.get(&job)?.slurm.as_ref()
+    }
+
+    /// Why a job that waits was not started the last time, in the cluster's words.
+    #[must_use]
+    pub fn refused(&self, job: JobId) -> Option<&Arc<str>> {
+        self.refused.get(&job)
     }
 
     /// The job that SLURM shows under this key.

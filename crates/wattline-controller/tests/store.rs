@@ -12,7 +12,7 @@ use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share};
-use wattline_core::plan::{JobChange, NodeChange, Plan, Reason};
+use wattline_core::plan::{JobChange, NodeChange, Plan, Reason, Refusal};
 use wattline_core::predictor::Measurement;
 use wattline_core::prices::Prices;
 use wattline_core::state::Target;
@@ -101,6 +101,8 @@ fn all_events() -> Vec<Event> {
         Event::NodeLost(node),
         Event::NodeClosed(node),
         Event::Failed { action },
+        Event::Foreign { job: id, foreign: true },
+        Event::Refused { action, why: Refusal::Limit },
         Event::BudgetSet(Some(budget)),
         Event::BudgetSet(None),
         Event::PricesSet(Prices::default()),
@@ -155,6 +157,7 @@ fn all_notes() -> Vec<JournalNote> {
         JournalNote::Left { job, after },
         JournalNote::Limited { job, limit: Watts::new(400.0) },
         JournalNote::Request { job, key: "alice/1".into(), fingerprint: u64::MAX },
+        JournalNote::Refused { job, said: "QOSMaxGRESPerUser".into() },
     ]
 }
 
@@ -185,6 +188,11 @@ fn decision() -> Decision {
         Reason::LimitRaised,
         Reason::ShedForBudget,
         Reason::StartFailed,
+        Reason::Refused(Refusal::Resources),
+        Reason::Refused(Refusal::Nodes),
+        Reason::Refused(Refusal::Limit),
+        Reason::Refused(Refusal::Licences),
+        Reason::Refused(Refusal::Other),
         Reason::NodeLost,
         Reason::NodeClosed,
         Reason::NodeNeeded,

@@ -276,7 +276,7 @@ fn leaves_or_stays(job: &JobState, change: &JobChange) -> bool {
         (Decision::Run(_), None) => false,
         (Decision::Wait, _) => true,
     };
-    job.stays && same
+    job.stays && !job.is_foreign() && same
 }
 
 fn moves_pinned(job: &JobState, change: &JobChange) -> bool {
@@ -295,12 +295,12 @@ fn check_placement(state: &State, id: JobId, placement: &Placement, wrong: &mut 
     let shape = configuration.shape();
     // What a job for certain nodes gets there is for the cluster to say; it goes on with that.
     let there = job.held.as_ref().is_some_and(|held| placement.same_but_limit(held));
-    let goes_on = there && job.job.nodes.is_some();
+    let goes_on = there && job.nodes().is_some();
     if !goes_on && state.menu(job.menu).binary_search(&shape).is_err() {
         wrong.push(Violation::Shape { job: id, gpus: shape.gpus, gpu_type: shape.gpu_type });
         return;
     }
-    if !goes_on && job.job.nodes.as_ref().is_some_and(|n| !n.allows(&placement.allocation)) {
+    if !goes_on && job.nodes().is_some_and(|n| !n.allows(&placement.allocation)) {
         wrong.push(Violation::Nodes(id));
     }
     let bounds = job.job.batch;

@@ -68,6 +68,8 @@ pub enum Reason {
     ShedForBudget,
     /// Could not be started, several times in a row.
     StartFailed,
+    /// Waits: the cluster would not start it there, or at all.
+    Refused(Refusal),
     /// Lost its node; of a node: it is lost.
     NodeLost,
     /// The node did not wake. It is planned without, and told to wake again.
@@ -88,6 +90,42 @@ pub enum Reason {
     OnHold,
     /// Somebody else has started it.
     Found,
+}
+
+/// Why the cluster would not start a job. The cluster's own words are kept beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The nodes have too few processors, too little memory or too few GPUs free.
+    Resources,
+    /// The nodes are not what it asked for, or not to be had: drained, reserved, under maintenance.
+    Nodes,
+    /// A limit of its user, account, partition or quality of service.
+    Limit,
+    /// No licence is free.
+    Licences,
+    /// Anything else.
+    Other,
+}
+
+impl Refusal {
+    /// Whether it is about the job wherever it would run.
+    #[must_use]
+    pub fn is_everywhere(self) -> bool {
+        matches!(self, Self::Limit | Self::Licences | Self::Other)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resources => "the cluster had too few resources free for it there",
+            Self::Nodes => "the cluster does not let it have those nodes now",
+            Self::Limit => "a limit of its user, account, partition or QOS is reached",
+            Self::Licences => "no licence is free for it",
+            Self::Other => "the cluster would not start it",
+        })
+    }
 }
 
 impl fmt::Display for Reason {
@@ -117,6 +155,7 @@ impl fmt::Display for Reason {
             Self::LimitLowered => write!(f, "power limit lowered to keep the budget"),
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
+            Self::Refused(why) => write!(f, "waits: {why}"),
             Self::StartFailed => write!(f, "could not be started; tried again later"),
             Self::NodeLost => write!(f, "the node was lost"),
             Self::WakeFailed => write!(f, "did not wake; tried again later"),

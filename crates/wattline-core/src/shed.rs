@@ -35,7 +35,7 @@ pub fn shed(state: &State, budget: Watts, current: PlanId) -> Option<Plan> {
     }
     let mut running: Vec<JobId> = state
         .unfinished_jobs()
-        .filter(|(_, job)| job.planned.is_some())
+        .filter(|(_, job)| job.planned.is_some() && !job.is_foreign())
         .map(|(id, _)| id)
         .collect();
     running.sort_by(|a, b| {
@@ -93,7 +93,9 @@ impl Draft<'_> {
             let target = if self.asleep.contains(&id) { Target::Asleep } else { node.target };
             let stays = node.planned.iter().filter(|r| !self.stopped.contains(&r.job));
             let held = stays.fold(Occupancy::default(), |sum, r| {
-                sum.with(r.mask.count_ones(), self.limit(id, r.limit))
+                let foreign = self.state.job(r.job).is_foreign();
+                let limit = if foreign { r.limit } else { self.limit(id, r.limit) };
+                sum.with(r.mask.count_ones(), limit)
             });
             power::committed(self.state.cluster(), id, node.power_under(target), held)
         };
@@ -102,7 +104,7 @@ impl Draft<'_> {
 
     fn into_plan(self, current: PlanId) -> Plan {
         let mut plan = Plan::unchanged(current);
-        for (id, job) in self.state.unfinished_jobs() {
+        for (id, job) in self.state.unfinished_jobs().filter(|(_, job)| !job.is_foreign()) {
             let Some(placement) = &job.planned else { continue };
             if self.stopped.contains(&id) {
                 let reason = Reason::ShedForBudget;

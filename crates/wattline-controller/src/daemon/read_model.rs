@@ -54,6 +54,8 @@ pub struct JobView {
     pub restarts: u32,
     /// Why it is planned so.
     pub reason: Reason,
+    /// Why the cluster would not start it, in the cluster's words, while that is why it waits.
+    pub refused: Option<Arc<str>>,
     /// What it has drawn so far, if that is measured.
     pub energy: Option<Joules>,
     /// What that has cost.
@@ -424,6 +426,10 @@ impl ReadModelBuilder {
             ended: None,
             restarts: state.restarts,
             reason: state.reason,
+            refused: match state.reason {
+                Reason::Refused(_) => registry.refused(id).cloned(),
+                _ => None,
+            },
             energy: drawn.map(|drawn| drawn.energy),
             bill: drawn.map(|drawn| drawn.bill),
         }

@@ -103,6 +103,7 @@ pub(super) fn view(id: JobId, submission: &Submission, user: &Arc<str>) -> JobVi
         ended: None,
         restarts: 0,
         reason: Reason::Arrived,
+        refused: None,
         energy: None,
         bill: None,
         job,

@@ -92,7 +92,10 @@ pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
         Reason::Reserved { at } => {
             format!("waits: starts within {:.0} at the latest", at.since(now))
         }
-        reason => reason.to_string(),
+        reason => match &view.refused {
+            Some(said) => format!("{reason}; the cluster says {said}"),
+            None => reason.to_string(),
+        },
     }
 }
 

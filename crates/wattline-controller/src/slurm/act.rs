@@ -3,20 +3,23 @@
 //! A step is taken when the order for it is given. If the order fails, the step is taken back when
 //! that is heard.
 
+use super::command::printable;
 use super::heterogeneous::Parts;
 use super::limits::limits_of;
 use super::orders::{CommandLine, Order, Purpose, Target};
 use super::read::SlurmJob;
+use super::reconcile::is_running;
 use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
-use crate::job_registry::Checkpoint;
+use crate::job_registry::{Checkpoint, SlurmOrigin};
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::placement::Placement;
+use wattline_core::plan::Refusal;
 use wattline_core::state::JobState;
 use wattline_core::units::{Seconds, Watts};
 
@@ -96,14 +99,12 @@ impl Slurm {
         let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
         let number = job.address();
         if !job.state.waits() {
-            // It runs, or is over: that is news. If it runs elsewhere it must come back.
-            // After a crash SLURM was seen to start one with no GPU at all.
-            let otherwise = match self.runs(job, slurm, placement) {
-                Runs::Elsewhere => true,
-                Runs::AsPlanned | Runs::Within => false,
-                Runs::Unknown => matches!(step, Step::Released(at) if now > at + AGAIN),
-            };
-            if job.state.holds_gpus() && otherwise {
+            // It runs, or is over: that is news, also where it runs elsewhere. But after a crash SLURM
+            // was seen to start one with no GPU at all, where it only waits for its end.
+            let long_ago = matches!(step, Step::Released(at) if now > at + AGAIN);
+            let bare = is_running(job) && self.runs(job, slurm, placement) == Runs::Unknown;
+            let resumes = known.engine.state().find_job(id).is_some_and(|job| job.job.preemptible);
+            if bare && long_ago && resumes {
                 return self.give_back(now, job.key.id, &number, step);
             }
             return step;
@@ -129,6 +130,10 @@ impl Slurm {
             }
             if let Step::Released(_) | Step::GivingUp(_) = step {
                 // SLURM has held it again: it cannot be met.
+                let said = (Refusal::Nodes, printable(&job.state_reason));
+                if let Some(wanted) = self.wanted.get_mut(&action) {
+                    wanted.refused.get_or_insert(said);
+                }
                 return Step::Failed;
             }
             let seen = job.clone();
@@ -155,9 +160,10 @@ impl Slurm {
                     if !self.limits_hold(now, &limits) {
                         return Step::Setting(since);
                     }
-                    let Some(update) = self.told(&number, slurm, placement) else {
+                    let Some(mut update) = self.told(&number, slurm, placement) else {
                         return Step::Failed;
                     };
+                    update.extend(remark(&seen, None));
                     let lines = vec![scontrol(&update), scontrol(&["release", &number])];
                     let complaint = format!("job {number} cannot be started");
                     let order = Order::commands(Target::Job(seen.key.id), lines, complaint);
@@ -165,6 +171,19 @@ impl Slurm {
                 }
             };
             return if given { Step::Released(now) } else { step };
+        }
+        if let Step::Released(at) = step
+            && let Some(why) = self.refusal(job, placement, now.since(at))
+        {
+            let (said, job) = (printable(&job.state_reason), job.clone());
+            if !self.take_back(now, &job, slurm, &said) {
+                return step;
+            }
+            self.complain(format!("job {number} is refused: SLURM says {said}"));
+            if let Some(wanted) = self.wanted.get_mut(&action) {
+                wanted.refused = Some((why, said));
+            }
+            return Step::GivingUp(now);
         }
         match step {
             Step::Released(at) if now < at + self.site.config.start_limit => {
@@ -185,7 +204,7 @@ impl Slurm {
                 step
             }
             _ => {
-                let why = super::command::printable(&job.state_reason);
+                let why = printable(&job.state_reason);
                 if self.hold(now, job.key.id, &number) {
                     self.complain(format!("job {number} does not start: SLURM says {why}"));
                     Step::GivingUp(now)
@@ -204,7 +223,7 @@ impl Slurm {
         job.key.restarts < runs && now < since + ORPHANS
     }
 
-    /// A job that SLURM has started otherwise than it was told.
+    /// A job that SLURM has started without the GPUs that it asked for.
     fn give_back(&mut self, now: Timestamp, job: u32, number: &str, step: Step) -> Step {
         if let Step::GivingUp(at) = step
             && now < at + AGAIN
@@ -217,7 +236,7 @@ impl Slurm {
         if !self.order(now, Order::commands(Target::Job(job), lines, complaint).lowering()) {
             return step;
         }
-        self.complain(format!("job {number} runs elsewhere than planned; it is requeued"));
+        self.complain(format!("job {number} runs without GPUs; it is requeued"));
         Step::GivingUp(now)
     }
 
@@ -360,6 +379,23 @@ impl Slurm {
         self.order(now, Order::commands(Target::Job(job), lines, complaint))
     }
 
+    /// Holds a job that SLURM will not start, as it was when it came, and says why where its owner
+    /// looks.
+    fn take_back(
+        &mut self,
+        now: Timestamp,
+        job: &SlurmJob,
+        slurm: &SlurmOrigin,
+        said: &str,
+    ) -> bool {
+        let number = job.address();
+        let mut as_before = self.told_as_before(job, slurm);
+        as_before.extend(remark(job, Some(said)));
+        let lines = vec![scontrol(&["uhold", &number]), scontrol(&as_before)];
+        let complaint = format!("job {number} cannot be held");
+        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
+    }
+
     /// A waiting job that was let go and does not start because others come first goes before them:
     /// it was its turn, and nodes are kept for it.
     fn let_go_first(&mut self, now: Timestamp, job: &SlurmJob, known: Known<'_>) {
@@ -392,9 +428,21 @@ impl Slurm {
 
     /// An action that is to be carried out.
     pub(super) fn want(&mut self, action: &Action) {
-        self.wanted
-            .entry(action.id)
-            .or_insert_with(|| Wanted { action: action.clone(), step: Step::New });
+        self.wanted.entry(action.id).or_insert_with(|| Wanted::new(action));
+    }
+}
+
+/// How our remarks begin in SLURM's comment field.
+const REMARK: &str = "wattline: waits, SLURM says ";
+
+/// Sets our remark on a job, or takes it away. What its user or another tool wrote there stays.
+pub(super) fn remark(job: &SlurmJob, said: Option<&str>) -> Option<String> {
+    let there = job.comment.as_deref().unwrap_or_default();
+    let ours = there.starts_with(REMARK);
+    match said {
+        Some(said) if there.is_empty() || ours => Some(format!("Comment={REMARK}{said}")),
+        None if ours => Some("Comment=".to_owned()),
+        _ => None,
     }
 }
 

@@ -33,12 +33,14 @@ pub mod progress;
 pub mod read;
 mod readings;
 mod reconcile;
+mod refusal;
 pub mod release;
 mod reshape;
 mod runs;
 mod seen;
 mod site;
 mod submission;
+mod time_limit;
 
 pub use config::{Config, Defaults, Mode};
 pub use seen::SeenError;
@@ -62,6 +64,7 @@ use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
 use wattline_core::ids::{ActionId, JobId, NodeId};
+use wattline_core::plan::Refusal;
 use wattline_core::units::{Seconds, Watts};
 
 /// The gate: the `job_submit.lua` that holds jobs until the controller releases them.
@@ -93,6 +96,14 @@ enum Step {
 struct Wanted {
     action: Action,
     step: Step,
+    /// Why SLURM would not start it, and in its own words.
+    refused: Option<(Refusal, String)>,
+}
+
+impl Wanted {
+    fn new(action: &Action) -> Self {
+        Self { action: action.clone(), step: Step::New, refused: None }
+    }
 }
 
 /// A cluster under SLURM.
@@ -127,6 +138,8 @@ pub struct Slurm {
     meters: Meters,
     /// Jobs of SLURM that are not over, and how many jobs were looked through for them.
     open: (BTreeSet<JobId>, usize),
+    /// Jobs of partitions that are not looked after, at the last look.
+    foreign: BTreeSet<u32>,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
     complaints: Vec<String>,
@@ -170,6 +183,7 @@ impl Slurm {
             stretches: BTreeMap::new(),
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),
+            foreign: BTreeSet::new(),
             refused: BTreeSet::new(),
             complaints: Vec::new(),
             alerts: Vec::new(),
@@ -200,7 +214,20 @@ impl Slurm {
     }
 
     /// Gives an order. False: it was not given, and is to be decided anew.
+    ///
+    /// Whatever was concluded before: no order is given about a job of a partition that is not looked
+    /// after.
     fn order(&mut self, now: Timestamp, order: Order) -> bool {
+        let foreign = order.targets.iter().find_map(|target| match target {
+            Target::Job(number) if self.foreign.contains(number) => Some(*number),
+            _ => None,
+        });
+        if let Some(number) = foreign {
+            self.complain(format!(
+                "job {number} is not ours: an order about it was not sent: a bug"
+            ));
+            return false;
+        }
         self.orders.give(now, order)
     }
 
@@ -231,6 +258,10 @@ impl Slurm {
         match looked.seen {
             Ok(mut seen) => {
                 seen.recognise(known.registry);
+                self.foreign = (seen.jobs.iter())
+                    .filter(|job| !self.site.looks_after(&job.partition))
+                    .map(|job| job.key.id)
+                    .collect();
                 self.orders.forget(seen.began.min(self.readings.began));
                 self.seen = Some(Arc::new(seen));
                 self.looked = Some(began);
@@ -259,6 +290,12 @@ impl Slurm {
         match &order.purpose {
             Purpose::Start(action, number) => {
                 self.let_go(now, *action, failed.is_none());
+                // Whoever answers that it cannot be, says so at each try.
+                if let Some(failure) = failed.filter(|failure| !failure.unanswered)
+                    && let Some(wanted) = self.wanted.get_mut(action)
+                {
+                    wanted.refused = Some((Refusal::Nodes, failure.said.clone()));
+                }
                 if let (Some(_), Some(Target::Job(job))) = (failed, order.targets.first()) {
                     self.hold(now, *job, number);
                 }
@@ -399,7 +436,8 @@ impl Backend for Slurm {
     ) -> Result<(), BackendError> {
         if !self.controls() {
             // What was under way when somebody else took over is not done any more.
-            self.wanted.insert(action.id, Wanted { action: action.clone(), step: Step::Failed });
+            let failed = Wanted { step: Step::Failed, ..Wanted::new(action) };
+            self.wanted.insert(action.id, failed);
             return Ok(());
         }
         self.want(action);

@@ -55,6 +55,7 @@ impl Slurm {
             let waits =
                 |state: &JobState| matches!(state.phase, Phase::Waiting | Phase::BackingOff(_));
             let new = known.engine.state().find_job(id).is_some_and(waits);
+            self.whose(id, job, known, news);
             if new && is_running(job) && self.is_settled(Target::Job(job.key.id)) {
                 self.found(id, job, known, news);
             }
@@ -81,6 +82,7 @@ impl Slurm {
             return;
         }
         self.taken_over(id, job, known, news);
+        self.whose(id, job, known, news);
         let over = job.state.is_over();
         let runs = is_running(job);
         match state.phase {
@@ -137,6 +139,16 @@ impl Slurm {
         }
     }
 
+    /// A job of a partition that is not looked after counts for what it holds, and nothing is decided
+    /// about it.
+    fn whose(&self, id: JobId, job: &SlurmJob, known: Known<'_>, news: &mut Vec<BackendEvent>) {
+        let foreign = self.controls() && !self.site.looks_after(&job.partition);
+        let was = known.engine.state().find_job(id).map(JobState::is_foreign);
+        if was.is_some_and(|was| was != foreign) && !job.state.is_over() {
+            news.push(BackendEvent::Event(Event::Foreign { job: id, foreign }));
+        }
+    }
+
     /// SLURM gave a job up because of a node, not because of the job: it runs elsewhere.
     fn is_lost(&self, id: JobId, job: &SlurmJob, known: Known<'_>) -> bool {
         let by_node = match job.state {
@@ -184,11 +196,12 @@ impl Slurm {
                         self.stretches.remove(&id);
                         news.push(started());
                     }
-                    Runs::Within => {
+                    // Where it runs now is a fact, whoever has decided that.
+                    Runs::Within | Runs::Elsewhere => {
                         self.stretches.remove(&id);
                         self.found(id, job, known, news);
                     }
-                    Runs::Unknown | Runs::Elsewhere => {}
+                    Runs::Unknown => {}
                 }
             }
             waits if waits.waits() && job.held => {
@@ -197,8 +210,15 @@ impl Slurm {
                         || wanted.step == Step::Failed
                 });
                 if given_up {
-                    self.wanted.remove(&action);
-                    news.push(BackendEvent::Event(Event::Failed { action }));
+                    let wanted = self.wanted.remove(&action);
+                    let refused = wanted.and_then(|wanted| wanted.refused);
+                    news.push(match refused {
+                        Some((why, said)) => BackendEvent::Noted(
+                            Event::Refused { action, why },
+                            JournalNote::Refused { job: id, said: said.into() },
+                        ),
+                        None => BackendEvent::Event(Event::Failed { action }),
+                    });
                 }
             }
             _ => {}
@@ -235,6 +255,13 @@ impl Slurm {
             self.measure(now, id, job, known, true, news);
             self.stretches.remove(&id);
             let done = self.saved(now, job, state, asked);
+            if state.is_foreign() {
+                // It counts again as soon as it runs again.
+                self.ended(id, job, news);
+                news.push(BackendEvent::Event(Event::Cancelled(id)));
+                news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
+                return;
+            }
             let note = JournalNote::Key { job: id, key: key(job) };
             news.push(BackendEvent::Noted(Event::Stopped { job: id, run, done }, note));
         } else {
@@ -276,9 +303,14 @@ impl Slurm {
         }
         let Some(first) = shares.first() else { return };
         let gpu_type = self.site.node(first.node).gpu_type;
-        // Where it was started by us its GPUs had their limit before.
+        // Where it was started by us its GPUs had their limit before; elsewhere they have not.
         let Some(state) = engine.find_job(id) else { return };
-        let told = state.held.as_ref().map(|held| held.configuration.power_limit);
+        let planned = |held: &&Placement| {
+            let has = |share: &Share| held.allocation.shares().any(|own| own.node == share.node);
+            shares.iter().all(has)
+        };
+        let told = state.held.as_ref().filter(planned);
+        let told = told.map(|held| held.configuration.power_limit);
         let limit = told.unwrap_or(self.site.cluster.gpu_type(gpu_type).default_limit);
         let nodes = shares.len() as u32;
         let allocation = Allocation::over(shares.into_iter().collect());
@@ -405,7 +437,7 @@ impl Slurm {
 }
 
 /// Whether it has its GPUs, and keeps them.
-fn is_running(job: &SlurmJob) -> bool {
+pub(super) fn is_running(job: &SlurmJob) -> bool {
     job.state.holds_gpus() && !matches!(job.state, State::Completing | State::Configuring)
 }
 

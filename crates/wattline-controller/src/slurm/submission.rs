@@ -6,7 +6,9 @@ use super::eligibility::{self, Seats};
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
 use super::read::SlurmJob;
+use super::reconcile::is_running;
 use super::seen::key;
+use super::time_limit;
 use crate::backend::{BackendEvent, Known};
 use crate::job_registry::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
 use jiff::tz::{Offset, TimeZone};
@@ -36,14 +38,14 @@ impl Slurm {
             }
             let mine = self.site.looks_after(&job.partition);
             let here = job.nodes.iter().any(|node| self.site.find(node).is_some());
-            let counts = mine || (here && job.state.holds_gpus());
+            let counts = mine || (here && is_running(job));
             // One without GPUs needs a node that is up, and only we let it go.
             let bare = job.gpus_asked() == 0 && !(mine && self.controls() && job.state.waits());
             // Tasks of arrays are jobs as soon as they have records of their own.
             if !counts || bare || job.is_whole_array() || self.is_early(now, job, mine) {
                 continue;
             }
-            match self.submission(job, mine) {
+            match self.submission(job, mine, known) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
                     news.push(BackendEvent::Submission(Box::new(submission)));
@@ -59,7 +61,12 @@ impl Slurm {
     }
 
     /// What a job asks for. One that cannot be placed is left alone.
-    fn submission(&mut self, job: &SlurmJob, mine: bool) -> Result<Submission, &'static str> {
+    fn submission(
+        &mut self,
+        job: &SlurmJob,
+        mine: bool,
+        known: Known<'_>,
+    ) -> Result<Submission, &'static str> {
         let waits = job.state.waits();
         let told = self.asked(job);
         for complaint in &told.complaints {
@@ -87,6 +94,7 @@ impl Slurm {
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
         let submit = Timestamp::from_seconds(job.key.submit.seconds());
         let limit = job.time_limit.unwrap_or(defaults.time_limit);
+        let workload_is_known = asked.work.is_some();
         let (workload, work) = match asked.work {
             Some(work) => (self.workload(job, &asked), work),
             None => (SECONDS.to_owned(), Work(limit.get())),
@@ -129,6 +137,17 @@ impl Slurm {
                 shaped.preemptible = false;
             }
             shaped.nodes = nodes.map(Arc::new);
+            let shapes = match known.registry.find_workload(&workload) {
+                _ if shaped.elasticity == Elasticity::Rigid => shapes,
+                Some(workload) if workload_is_known => {
+                    shaped.workload = workload;
+                    let (cluster, predictor) = (&self.site.cluster, known.engine.predictor());
+                    time_limit::in_time(&shaped, &shapes, limit, |shape| {
+                        predictor.predict(&shaped, &cluster.plain_configuration(&shaped, shape))
+                    })
+                }
+                _ => time_limit::no_fewer(&shaped, &shapes),
+            };
             shaped.shapes = Some(shapes);
         }
         shaped.validate().map_err(|_| "what it asks for makes no sense")?;

@@ -5,6 +5,7 @@ use crate::check::Violation;
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Job, JobError, Work};
 use crate::placement::Placement;
+use crate::plan::Refusal;
 use crate::predictor::Measurement;
 use crate::prices::Prices;
 use crate::time::Timestamp;
@@ -38,6 +39,14 @@ pub enum Event {
         job: JobId,
         /// Whether it shall wait.
         hold: bool,
+    },
+    /// Whether a job is somebody else's to decide about. Such a job counts for what it holds, and is
+    /// never started, stopped or limited.
+    Foreign {
+        /// Which.
+        job: JobId,
+        /// Whether it is.
+        foreign: bool,
     },
     /// A waiting job was found running: somebody else has started it.
     Found {
@@ -93,6 +102,14 @@ pub enum Event {
         /// Which.
         action: ActionId,
     },
+    /// The cluster would not start a job. What was kept for it is free at once, and it is tried
+    /// elsewhere, or later.
+    Refused {
+        /// Which start.
+        action: ActionId,
+        /// Why.
+        why: Refusal,
+    },
     /// The administrator set another budget.
     BudgetSet(Option<Calendar<Watts>>),
     /// Prices changed.
@@ -107,6 +124,7 @@ impl Event {
             Self::Cancelled(job)
             | Self::Updated { job, .. }
             | Self::OnHold { job, .. }
+            | Self::Foreign { job, .. }
             | Self::Found { job, .. }
             | Self::Started { job, .. }
             | Self::Stopped { job, .. }
@@ -121,6 +139,7 @@ impl Event {
             | Self::NodeLost(_)
             | Self::NodeClosed(_)
             | Self::Failed { .. }
+            | Self::Refused { .. }
             | Self::BudgetSet(_)
             | Self::PricesSet(_) => None,
         }

@@ -447,7 +447,8 @@ impl<'p> Engine<'p> {
 
     fn mark_job(&mut self, id: JobId) {
         let job = self.state.job_mut(id);
-        if !job.dirty {
+        // What is not ours is never told anything.
+        if !job.dirty && !job.foreign {
             job.dirty = true;
             self.dirty_jobs.push(id);
         }

@@ -9,10 +9,10 @@
 //! See `docs/adr/0029-nothing-is-given-up-for-good.md`.
 
 use super::{Alert, Engine, EngineConfig, HandedOut, InFlight, Outcome};
-use crate::ids::{ActionId, JobId, NodeId};
-use crate::plan::Reason;
+use crate::ids::{ActionId, JobId, NodeId, UserId};
+use crate::plan::{Reason, Refusal};
 use crate::power::NodePower;
-use crate::state::{Phase, Target};
+use crate::state::{JobState, Phase, Refusals, Target};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
@@ -34,6 +34,14 @@ const LONGEST_FOR_NODES: Seconds = Seconds::new(600.0);
 /// Longest time for which a job that would not start is left alone. It begins with
 /// [`EngineConfig::hold_off`]; each try takes GPUs away from others while it fails.
 const LONGEST_HOLD_OFF: Seconds = Seconds::new(3600.0);
+
+/// What the cluster refused is not asked for again for this long. What stands in the way is mostly
+/// another job; half of it would ask twice before a job of a minute is over.
+const FIRST_REFUSED: Seconds = Seconds::new(15.0);
+
+/// Longest such pause. Each try takes GPUs and watts from others for some seconds: at most
+/// one percent of the time. Twice as long, and a job waits that much longer for what is free already.
+const LONGEST_REFUSED: Seconds = Seconds::new(300.0);
 
 /// The pause after `failures` failures in a row, the first of which is followed by `first`.
 fn pause(first: Seconds, failures: u32, longest: Seconds) -> Seconds {
@@ -126,6 +134,59 @@ impl Engine<'_> {
             self.avoid_closed(now, id);
         }
         self.mark_job(id);
+    }
+
+    /// The cluster would not start a job: it gives back what was kept for it and is tried elsewhere,
+    /// or here when the pause is over.
+    pub(super) fn refused(&mut self, now: Timestamp, action: ActionId, why: Refusal) {
+        let Some(InFlight::Start(id)) = self.in_flight.get(&action).map(|handed| handed.about)
+        else {
+            return self.failed(now, action);
+        };
+        self.in_flight.remove(&action);
+        self.stats.failures += 1;
+        self.stats.outcomes.came(InFlight::Start(id), Outcome::Failed);
+        let placement = self.state.job(id).held.clone();
+        self.state.release(id);
+        let job = self.state.job_mut(id);
+        job.run = None;
+        job.phase = Phase::Waiting;
+        if job.cancelled {
+            // It was only waited for because it might have started.
+            self.over_without_a_run(now, id);
+        } else {
+            self.unplan(now, id, Reason::Refused(why));
+            let times = self.state.count_refusal(id, why);
+            let until = now + pause(FIRST_REFUSED, times, LONGEST_REFUSED);
+            let nodes: Vec<NodeId> = (placement.iter())
+                .flat_map(|placement| placement.allocation.shares().map(|share| share.node))
+                .collect();
+            let elsewhere =
+                !why.is_everywhere() && self.state.bar(id, &nodes, until, nodes.len() as u32);
+            if !elsewhere {
+                self.state.job_mut(id).phase = Phase::BackingOff(until);
+            }
+            self.wake_ups.entry(until).or_default().push(id);
+        }
+        self.mark_job(id);
+    }
+
+    /// A job of this user has ended: what a limit of his refused may be possible now.
+    pub(super) fn ask_again(&mut self, now: Timestamp, user: UserId) {
+        let waits = |job: &JobState| {
+            let limited = |refusals: &Refusals| refusals.reason == Refusal::Limit;
+            matches!(job.phase, Phase::BackingOff(_))
+                && job.job.user == user
+                && job.refusals.as_deref().is_some_and(limited)
+        };
+        let again: Vec<JobId> = (self.wake_ups.values().flatten().copied())
+            .filter(|id| self.state.find_job(*id).is_some_and(waits))
+            .collect();
+        for id in again {
+            self.state.job_mut(id).phase = Phase::Waiting;
+            self.state.touch_job(id);
+            self.request_plan(now);
+        }
     }
 
     fn stop_failed(&mut self, now: Timestamp, id: JobId, given_up: bool) {

@@ -38,6 +38,10 @@ impl Engine<'_> {
                 self.known_job(job)?;
                 self.on_hold(now, job, hold);
             }
+            Event::Foreign { job, foreign } => {
+                self.known_job(job)?;
+                self.is_foreign(now, job, foreign);
+            }
             Event::Found { job, placement } => {
                 self.known_job(job)?;
                 self.found(now, job, placement)?;
@@ -87,6 +91,7 @@ impl Engine<'_> {
                 self.node_closed(now, node);
             }
             Event::Failed { action } => self.failed(now, action),
+            Event::Refused { action, why } => self.refused(now, action, why),
             Event::BudgetSet(budget) => {
                 self.budget = budget;
                 self.look_at_everything = true;
@@ -147,7 +152,12 @@ impl Engine<'_> {
     /// When it was over is known from its progress, as for a job that ran.
     pub(super) fn over_without_a_run(&mut self, now: Timestamp, id: JobId) {
         self.state.job_mut(id).progress.as_of = now;
+        self.over(now, id);
+    }
+
+    fn over(&mut self, now: Timestamp, id: JobId) {
         self.state.finish(id);
+        self.ask_again(now, self.state.job(id).job.user);
     }
 
     fn updated(
@@ -177,6 +187,27 @@ impl Engine<'_> {
         if hold {
             self.unplan(now, id, Reason::OnHold);
         }
+        self.mark_job(id);
+        self.look_at_everything = true;
+        self.request_plan(now);
+    }
+
+    /// What was planned for a job that is not ours, and not done yet, is not done any more.
+    fn is_foreign(&mut self, now: Timestamp, id: JobId, foreign: bool) {
+        let job = self.state.job_mut(id);
+        if job.foreign == foreign || job.phase == Phase::Finished {
+            return;
+        }
+        job.foreign = foreign;
+        if foreign {
+            let held = self.state.job(id).held.is_some();
+            if held {
+                self.plan_as_held(now, id, Reason::Found);
+            } else {
+                self.unplan(now, id, Reason::Found);
+            }
+        }
+        self.state.touch_job(id);
         self.mark_job(id);
         self.look_at_everything = true;
         self.request_plan(now);
@@ -222,6 +253,7 @@ impl Engine<'_> {
         if job.job.elasticity == Elasticity::Moldable {
             self.state.mold(id, &placement);
         }
+        self.state.end_refusals(id);
         let job = self.state.job_mut(id);
         job.phase = Phase::Running;
         job.run = Some(run);
@@ -268,6 +300,7 @@ impl Engine<'_> {
         if first {
             self.state.touch_job(id);
         }
+        self.state.end_refusals(id);
         let job = self.state.job_mut(id);
         job.phase = Phase::Running;
         job.attempts = 0;
@@ -313,7 +346,7 @@ impl Engine<'_> {
         self.leave(now, id, done);
         let cancelled = self.state.job(id).cancelled;
         if cancelled {
-            self.state.finish(id);
+            self.over(now, id);
         } else {
             self.state.job_mut(id).phase = Phase::Waiting;
             if !asked {
@@ -337,7 +370,7 @@ impl Engine<'_> {
         self.leave(now, id, work);
         let reason = self.state.job(id).reason;
         self.unplan(now, id, reason);
-        self.state.finish(id);
+        self.over(now, id);
     }
 
     /// The job gives its GPUs back.
@@ -509,6 +542,7 @@ impl Engine<'_> {
                 break;
             }
             for id in entry.remove() {
+                self.state.lift_bars(id, now);
                 if let Some(Phase::BackingOff(until)) = self.state.find_job(id).map(|job| job.phase)
                     && until <= now
                 {

@@ -160,6 +160,8 @@ fn job(
     let menu = state.menu(entry.menu);
     let moldable = job.elasticity == Elasticity::Moldable;
     let started = moldable && entry.first_start.is_some() && menu.len() == 1;
+    // Nodes that refused it matter while it waits. One that asked for certain nodes stays there.
+    let nodes = if entry.held.is_some() { job.nodes.as_ref() } else { entry.nodes() };
     let started_as = entry.started_as().or(menu.first().copied().filter(|_| started));
     JobEntry {
         name: job.name.clone(),
@@ -177,10 +179,11 @@ fn job(
         min_batch: Some(job.batch.min),
         max_batch: Some(job.batch.max),
         restart: RestartEntry { save_s: restart.save.get(), load_s: restart.load.get() },
-        preemptible: job.preemptible,
-        on_hold: entry.is_on_hold(),
+        // What is not ours stays as it is.
+        preemptible: job.preemptible && !entry.is_foreign(),
+        on_hold: entry.is_on_hold() || (entry.is_foreign() && entry.held.is_none()),
         shapes: job.shapes.as_ref().map(|s| s.iter().map(|s| shape(cluster, *s)).collect()),
-        nodes: job.nodes.as_ref().map(|nodes| node_choice(cluster, nodes)),
+        nodes: nodes.map(|nodes| node_choice(cluster, nodes)),
         started_as: started_as.map(|s| shape(cluster, s)),
         done: entry.progress.done.0,
         as_of_s: Some(entry.progress.as_of.seconds()),
@@ -280,7 +283,7 @@ fn configurations(state: &State, entry: &JobState) -> Vec<Configuration> {
         let plain = cluster.plain_configuration(job, *shape);
         // Whether a shape can run at all is asked about as few nodes as possible.
         let mut nodes = vec![plain.nodes];
-        nodes.extend(job.nodes.as_ref().map(|choice| choice.count));
+        nodes.extend(entry.nodes().map(|choice| choice.count));
         nodes.dedup();
         for (batch, nodes) in batches.iter().flat_map(|b| nodes.iter().map(move |n| (*b, *n))) {
             let limits = cluster.gpu_type(shape.gpu_type).limits_down();

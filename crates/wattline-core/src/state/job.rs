@@ -1,9 +1,10 @@
 //! What is known about one job.
 
 use super::mold::Molded;
+use super::refusals::Refusals;
 use crate::cluster::Shape;
 use crate::ids::{ActionId, MenuId};
-use crate::job::{Job, Work, WorkRate};
+use crate::job::{Job, NodeChoice, Work, WorkRate};
 use crate::placement::Placement;
 use crate::plan::Reason;
 use crate::predictor::Predictor;
@@ -85,6 +86,12 @@ pub struct JobState {
     /// On a node that is closed, or choosy about nodes: it stays there until it is done.
     #[serde(default)]
     pub(crate) stays: bool,
+    /// Not ours to decide about: it is only counted.
+    #[serde(default)]
+    pub(crate) foreign: bool,
+    /// What the cluster refused lately, if anything.
+    #[serde(default)]
+    pub(crate) refusals: Option<Box<Refusals>>,
     pub(crate) touched: bool,
     pub(crate) dirty: bool,
 }
@@ -114,6 +121,8 @@ impl JobState {
             cancelled: false,
             on_hold: false,
             stays: false,
+            foreign: false,
+            refusals: None,
             touched: false,
             dirty: false,
         }
@@ -130,7 +139,22 @@ impl JobState {
     pub fn is_plannable(&self) -> bool {
         !self.is_unwanted()
             && !self.stays
+            && !self.foreign
             && !matches!(self.phase, Phase::Finished | Phase::BackingOff(_))
+    }
+
+    /// Not ours to decide about: what it holds counts, and it is never started, stopped or limited.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
+    /// The nodes that it may have, where not any with the right GPUs will do: because it asked for
+    /// certain ones, or because some refused it lately.
+    #[must_use]
+    pub fn nodes(&self) -> Option<&Arc<NodeChoice>> {
+        let left = self.refusals.as_ref().and_then(|refusals| refusals.left.as_ref());
+        left.or(self.job.nodes.as_ref())
     }
 
     /// Its user wants it to stop: cancelled, or on hold.
@@ -159,7 +183,7 @@ impl JobState {
             (Some(held), Some(planned)) => held.same_but_limit(planned),
             _ => false,
         };
-        stays && !self.job.preemptible
+        stays && (self.foreign || !self.job.preemptible)
     }
 
     /// Whether it is over.

@@ -12,6 +12,7 @@ mod image;
 mod job;
 mod mold;
 mod node;
+mod refusals;
 mod restore;
 mod suppose;
 
@@ -19,6 +20,7 @@ pub use delays::Delays;
 pub use image::StateImage;
 pub use job::{JobState, Phase, Progress};
 pub use node::{NodeState, Resident, Residents, Target};
+pub(crate) use refusals::Refusals;
 pub use restore::RestoredJob;
 
 use crate::cluster::{Cluster, Menu, Shape};

@@ -59,14 +59,14 @@ impl Hosting {
 
     fn sync(&mut self, view: &ClusterView<'_>) {
         let state = view.state;
-        let guest = |id: &JobId| state.job(*id).job.nodes.is_some();
+        let guest = |id: &JobId| state.job(*id).nodes().is_some();
         match view.changes {
             Changes::Everything => {
                 self.guests = state.unfinished_jobs().map(|(id, _)| id).filter(guest).collect();
             }
             Changes::Only { jobs, .. } => {
                 self.guests.extend(jobs.iter().copied().filter(guest));
-                self.guests.retain(|id| state.job(*id).phase != Phase::Finished);
+                self.guests.retain(|id| state.job(*id).phase != Phase::Finished && guest(id));
             }
         }
     }

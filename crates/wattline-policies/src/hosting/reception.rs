@@ -71,7 +71,7 @@ impl<'v, 'a> Reception<'v, 'a> {
     /// Decides about a guest.
     pub(super) fn receive(&mut self, id: JobId) {
         let job = self.supposed.job(id);
-        let Some(choice) = job.job.nodes.clone() else { return };
+        let Some(choice) = job.nodes().cloned() else { return };
         // One that is planned and not there yet is on its way.
         if job.planned.is_some() {
             return;

@@ -75,7 +75,7 @@ pub(super) fn may_move(job: &JobState) -> bool {
 
 /// Whether it may be told so once it is there.
 pub(super) fn will_move(job: &JobState) -> bool {
-    job.is_plannable() && job.job.preemptible && job.job.nodes.is_none()
+    job.is_plannable() && job.job.preemptible && job.nodes().is_none()
 }
 
 /// GPU-seconds that are lost if the job has to leave.

@@ -23,7 +23,7 @@ use wattline_core::placement::{
 };
 use wattline_core::plan::{
     Decision as CoreJobDecision, JobChange as CoreJobChange, NodeChange as CoreNodeChange,
-    Plan as CorePlan, Reason as CoreReason,
+    Plan as CorePlan, Reason as CoreReason, Refusal as CoreRefusal,
 };
 use wattline_core::predictor::Measurement as CoreMeasurement;
 use wattline_core::prices::Prices as CorePrices;
@@ -130,6 +130,7 @@ stored! {
         LimitRaised,
         ShedForBudget,
         StartFailed,
+        Refused(Refusal),
         NodeLost,
         WakeFailed,
         NodeClosed,
@@ -151,6 +152,7 @@ stored! {
         Cancelled(u32),
         Updated { job: u32, deadline: Option<i64>, weight: Quantity<EurosPerSecond> },
         OnHold { job: u32, hold: bool },
+        Foreign { job: u32, foreign: bool },
         Found { job: u32, placement: Placement },
         Started { job: u32, action: u64 },
         Stopped { job: u32, run: u64, done: Number },
@@ -163,8 +165,20 @@ stored! {
         NodeLost(u32),
         NodeClosed(u32),
         Failed { action: u64 },
+        Refused { action: u64, why: Refusal },
         BudgetSet(Option<Calendar<Quantity<Watts>>>),
         PricesSet(Prices),
+    }
+}
+
+stored! {
+    #[serde(rename_all = "snake_case")]
+    enum Refusal of CoreRefusal {
+        Resources,
+        Nodes,
+        Limit,
+        Licences,
+        Other,
     }
 }
 
@@ -319,6 +333,7 @@ stored! {
         Left { job: u32, after: Quantity<Seconds> },
         Limited { job: u32, limit: Quantity<Watts> },
         Request { job: u32, key: Box<str>, fingerprint: u64 },
+        Refused { job: u32, said: Box<str> },
     }
 }
 

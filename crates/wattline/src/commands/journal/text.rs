@@ -85,6 +85,8 @@ impl Words {
             }
             Event::OnHold { job, hold: true } => self.about(*job, "held"),
             Event::OnHold { job, hold: false } => self.about(*job, "hold released"),
+            Event::Foreign { job, foreign: true } => self.about(*job, "is not ours: only counted"),
+            Event::Foreign { job, foreign: false } => self.about(*job, "is ours from now on"),
             Event::Found { job, placement } => {
                 self.about(*job, &format!("found running on {}", place(placement)))
             }
@@ -109,6 +111,7 @@ impl Words {
             Event::NodeLost(node) => plain(format!("node {node} is lost")),
             Event::NodeClosed(node) => plain(format!("node {node} takes no more jobs")),
             Event::Failed { action } => plain(format!("action {} failed", action.0)),
+            Event::Refused { action, why } => plain(format!("action {} refused: {why}", action.0)),
             Event::BudgetSet(None) => plain("budget removed".to_owned()),
             Event::BudgetSet(Some(budget)) => {
                 let values = || budget.values().map(|watts| watts.get());
@@ -136,6 +139,9 @@ impl Words {
             JournalNote::Ended { job, how } => self.about(*job, &format!("ended: {how}")),
             JournalNote::Placed { job, placement, .. } => {
                 self.about(*job, &format!("runs on {}", place(placement)))
+            }
+            JournalNote::Refused { job, said } => {
+                self.about(*job, &format!("would not start: {}", crate::output::harmless(said)))
             }
             JournalNote::Limited { job, limit } => {
                 self.about(*job, &format!("power limit is {limit}"))
