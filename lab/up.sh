@@ -11,6 +11,7 @@
 # IDLE_W BOOT_W SLEEP_W   what is written there at the start, when a node boots and when it sleeps
 # DB=1           with mariadb and slurmdbd, for sacct
 # BOOT_S SUSPENDTIMEOUT RESUMETIMEOUT SLURMDTIMEOUT KILLWAIT   seconds
+# EXTRA_CONF     further lines for slurm.conf
 # CTLPORT NODEPORT DBDPORT   NODEPORT is the port before the first node's
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -152,6 +153,7 @@ SuspendRate=0
 ResumeRate=0
 GresTypes=gpu
 SlurmdParameters=config_overrides
+${EXTRA_CONF:-}
 CONF
 for ((i = 1; i <= NODES; i++)); do
   echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((NODEPORT + i)) CPUs=$CPUS RealMemory=$MEM Gres=gpu:$GPUTYPE:$GPUS"
