@@ -276,7 +276,8 @@ impl History {
             | Event::Progress { .. }
             | Event::Limited { .. }
             | Event::NodeClosed(_)
-            | Event::Failed { .. } => {}
+            | Event::Failed { .. }
+            | Event::StopRefused { .. } => {}
         }
     }
 

@@ -188,6 +188,11 @@ impl Slurm {
                         self.stretches.remove(&id);
                         self.found(id, job, known, news);
                     }
+                    // It cannot be put back, so it is where it is.
+                    Runs::Elsewhere if !job.can_be_requeued() => {
+                        self.stretches.remove(&id);
+                        self.found(id, job, known, news);
+                    }
                     Runs::Unknown | Runs::Elsewhere => {}
                 }
             }
@@ -364,7 +369,7 @@ impl Slurm {
 
     /// What was done, or cannot be.
     pub(super) fn action_news(&mut self, news: &mut Vec<BackendEvent>) {
-        use wattline_core::action::ActionKind::{Limit, Sleep, Start, Wake};
+        use wattline_core::action::ActionKind::{Limit, Sleep, Start, Stop, Wake};
         let mut over = Vec::new();
         for (id, wanted) in &self.wanted {
             let event = match (&wanted.action.kind, wanted.step) {
@@ -372,6 +377,7 @@ impl Slurm {
                 (Limit { job, .. }, Step::Done) => Event::Limited { job: *job, action: *id },
                 // A start has failed when the job is held again.
                 (Start { .. }, _) => continue,
+                (Stop { job, .. }, Step::Refused) => Event::StopRefused { job: *job, action: *id },
                 (Limit { .. } | Wake { .. } | Sleep { .. }, Step::Failed) => {
                     Event::Failed { action: *id }
                 }

@@ -18,6 +18,7 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{BusyPower, Cluster, GpuType, Node, NodeDraw, Shape};
 use wattline_core::engine::EngineConfig;
+use wattline_core::shed::Shed;
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
@@ -397,6 +398,7 @@ fn config() -> impl Strategy<Value = EngineConfig> {
             retry_after: Seconds::new(5.0),
             hold_off: Seconds::new(hold_off),
             controls: true,
+            shed: Shed::Stop,
         },
     )
 }

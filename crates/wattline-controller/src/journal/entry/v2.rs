@@ -129,6 +129,7 @@ stored! {
         LimitLowered,
         LimitRaised,
         ShedForBudget,
+        KilledForBudget,
         StartFailed,
         NodeLost,
         WakeFailed,
@@ -163,6 +164,7 @@ stored! {
         NodeLost(u32),
         NodeClosed(u32),
         Failed { action: u64 },
+        StopRefused { job: u32, action: u64 },
         BudgetSet(Option<Calendar<Quantity<Watts>>>),
         PricesSet(Prices),
     }

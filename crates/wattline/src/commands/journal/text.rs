@@ -109,6 +109,9 @@ impl Words {
             Event::NodeLost(node) => plain(format!("node {node} is lost")),
             Event::NodeClosed(node) => plain(format!("node {node} takes no more jobs")),
             Event::Failed { action } => plain(format!("action {} failed", action.0)),
+            Event::StopRefused { job, .. } => {
+                self.about(*job, "cannot be stopped without ending it for good")
+            }
             Event::BudgetSet(None) => plain("budget removed".to_owned()),
             Event::BudgetSet(Some(budget)) => {
                 let values = || budget.values().map(|watts| watts.get());
