@@ -11,7 +11,6 @@ use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
-use crate::job_registry::Checkpoint;
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
