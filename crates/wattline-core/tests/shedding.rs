@@ -67,7 +67,10 @@ const JOB_1_GONE: f64 = NODE_2_ASLEEP - (BASE + 2.0 * LEAST + 2.0 * IDLE - SLEEP
 fn what_fits_is_left_alone() {
     let bench = three_jobs();
     assert_eq!(bench.state().planned_committed(), Watts::new(ALL_AT_FULL));
-    assert_eq!(shed(bench.state(), Watts::new(ALL_AT_FULL), bench.engine.plan_id(), Shed::Stop), None);
+    assert_eq!(
+        shed(bench.state(), Watts::new(ALL_AT_FULL), bench.engine.plan_id(), Shed::Stop),
+        None
+    );
 }
 
 #[test]
@@ -211,7 +214,10 @@ fn where_the_site_lets_jobs_be_killed_they_are_last_and_the_least_weighty_first(
     let reason = |id| shedding.plan.jobs.iter().find(|c| c.job == JobId(id)).unwrap().reason;
     assert_eq!((reason(1), reason(2)), (Reason::KilledForBudget, Reason::ShedForBudget));
     assert!(shedding.kept);
-    assert_eq!((&shedding.killed[..], &shedding.unstoppable[..]), (&[JobId(1)][..], &[JobId(0)][..]));
+    assert_eq!(
+        (&shedding.killed[..], &shedding.unstoppable[..]),
+        (&[JobId(1)][..], &[JobId(0)][..])
+    );
 }
 
 #[test]

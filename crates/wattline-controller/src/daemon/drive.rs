@@ -330,11 +330,19 @@ impl<B: Backend + Metered> Drive<B> {
         health.trouble().into_iter().chain((!planner).then(stuck)).collect()
     }
 
-    /// That the budget cannot be kept, as long as that is so.
+    /// That the budget cannot be kept, as long as that is so. Everybody may see this, so it names
+    /// nobody's jobs; the alert does.
     fn shortfall(&self) -> Option<String> {
-        let (engine, registry) = (self.controller.engine(), self.controller.registry());
-        let job = |id| named(id, engine.state(), registry);
-        engine.shortfall().map(|shortfall| shortfall_in_words(shortfall, &job))
+        let shortfall = self.controller.engine().shortfall()?;
+        let jobs = match shortfall.jobs.len() + shortfall.more {
+            0 => "nothing is left to give up".to_owned(),
+            1 => "1 running job may not be stopped".to_owned(),
+            jobs => format!("{jobs} running jobs may not be stopped"),
+        };
+        let Shortfall { committed, budget, .. } = shortfall;
+        Some(format!(
+            "the budget of {budget:.1} cannot be kept: {committed:.1} stay committed; {jobs}"
+        ))
     }
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.

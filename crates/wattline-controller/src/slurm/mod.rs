@@ -39,6 +39,8 @@ mod runs;
 mod seen;
 mod site;
 mod stop;
+#[cfg(test)]
+mod stop_tests;
 mod submission;
 
 pub use config::{Config, Defaults, Mode};

@@ -18,11 +18,11 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::cluster::{BusyPower, Cluster, GpuType, Node, NodeDraw, Shape};
 use wattline_core::engine::EngineConfig;
-use wattline_core::shed::Shed;
 use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::shed::Shed;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.

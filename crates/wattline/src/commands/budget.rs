@@ -125,11 +125,12 @@ fn show(args: &Args) -> Result<()> {
     }
     let kilowatts = |w: f64| format!("{:.2} kW", w / 1e3);
     output::text(&format!(
-        "budget       {}\ncommitted    {}\ndrawn        {}\npeak         {}",
+        "budget       {}\ncommitted    {}\ndrawn        {}\npeak         {}{}",
         budget.now_w.map_or_else(|| "none".to_owned(), kilowatts),
         kilowatts(budget.committed_w),
         budget.drawn_w.map_or_else(|| "not measured".to_owned(), kilowatts),
         kilowatts(budget.peak_w),
+        args.server.troubles(),
     ))
 }
 

@@ -167,7 +167,8 @@ mod tests {
     fn only_what_stops_jobs_or_cannot_be_kept_is_asked_about_and_no_answer_is_no() {
         assert!(!is_grave(&forecast(true, 0)));
         assert!(is_grave(&forecast(true, 1)) && is_grave(&forecast(false, 0)));
-        for (answer, accepted) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("n", false)]
+        for (answer, accepted) in
+            [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("n", false)]
         {
             let mut asked = Vec::new();
             assert_eq!(is_accepted(&mut answer.as_bytes(), &mut asked), accepted, "{answer:?}");
