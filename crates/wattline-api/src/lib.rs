@@ -18,7 +18,9 @@ mod report;
 mod status;
 
 pub use advice::{Advice, AdvisedJob};
-pub use budget::{Budget, BudgetRequest};
+pub use budget::{
+    Budget, BudgetForecast, BudgetQuery, BudgetRequest, ForecastJob, ForecastJobs, ForecastNodes,
+};
 pub use event::Event;
 pub use explain::{Choice, Explanation, WhatIf};
 pub use job::{Accepted, JobRow, Placement, SubmitRequest, UpdateRequest};

@@ -279,7 +279,8 @@ impl History {
             | Event::Limited { .. }
             | Event::NodeClosed(_)
             | Event::Failed { .. }
-            | Event::Refused { .. } => {}
+            | Event::Refused { .. }
+            | Event::StopRefused { .. } => {}
         }
     }
 

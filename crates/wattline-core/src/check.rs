@@ -8,6 +8,7 @@ use crate::job::Elasticity;
 use crate::placement::{Placement, mask_of};
 use crate::plan::{Decision, JobChange, Plan};
 use crate::power::{self, TOLERANCE};
+use crate::shed::Shed;
 use crate::state::{JobState, Phase, Resident, State, Target};
 use crate::units::Watts;
 use smallvec::SmallVec;
@@ -158,6 +159,9 @@ type NodeResidents = SmallVec<[Resident; 4]>;
 /// A plan over the budget passes only if it raises nothing: where even sleep does not fit below
 /// the line, going down is all one can do.
 ///
+/// A job that is pinned is not taken off its GPUs, above the budget either: see
+/// [`JobState::is_pinned`].
+///
 /// # Errors
 /// Everything that is wrong with it.
 pub fn check(
@@ -165,6 +169,28 @@ pub fn check(
     plan: Plan,
     current: PlanId,
     budget: Option<Watts>,
+) -> Result<CheckedPlan, Vec<Violation>> {
+    check_plan(state, plan, current, budget, Shed::Stop)
+}
+
+/// The same for load that the engine sheds by itself: where the site allows it, jobs that are pinned
+/// may be ended. No policy's plan may.
+pub(crate) fn check_shedding(
+    state: &State,
+    plan: Plan,
+    current: PlanId,
+    budget: Watts,
+    may: Shed,
+) -> Result<CheckedPlan, Vec<Violation>> {
+    check_plan(state, plan, current, Some(budget), may)
+}
+
+fn check_plan(
+    state: &State,
+    plan: Plan,
+    current: PlanId,
+    budget: Option<Watts>,
+    may: Shed,
 ) -> Result<CheckedPlan, Vec<Violation>> {
     let mut wrong = Vec::new();
     if plan.based_on != current {
@@ -186,12 +212,12 @@ pub fn check(
             .filter(|(node, _)| node.index() >= node_count)
             .map(|(node, _)| Violation::UnknownNode(*node)),
     );
-    // Above the budget everything may be stopped.
     let over = budget.is_some_and(|budget| state.planned_committed() > budget + TOLERANCE);
+    let may_kill = over && may == Shed::Kill;
     for change in &plan.jobs {
         match state.find_job(change.job) {
             Some(job) if job.is_plannable() || leaves_or_stays(job, change) => {
-                if !over && moves_pinned(job, change) {
+                if moves_pinned(job, change) && !(may_kill && change.decision == Decision::Wait) {
                     wrong.push(Violation::Pinned(change.job));
                 }
                 if let Decision::Run(placement) = &change.decision {

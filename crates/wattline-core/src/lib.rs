@@ -9,6 +9,7 @@
 //! Committed power is raised only by a step that fits below the budget next to everything held.
 
 pub mod action;
+pub mod budget_forecast;
 pub mod calendar;
 pub mod check;
 pub mod cluster;

@@ -66,6 +66,8 @@ pub enum Reason {
     LimitRaised,
     /// Was stopped: the budget does not carry it even at its lowest limit.
     ShedForBudget,
+    /// Was ended for good, because the site wrote `shed = "kill"` and nothing else was left to give up.
+    KilledForBudget,
     /// Could not be started, several times in a row.
     StartFailed,
     /// Waits: the cluster would not start it there, or at all.
@@ -156,6 +158,10 @@ impl fmt::Display for Reason {
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
             Self::Refused(why) => write!(f, "waits: {why}"),
+            Self::KilledForBudget => write!(
+                f,
+                "ended for good: the budget does not carry it, and the site wrote shed = \"kill\""
+            ),
             Self::StartFailed => write!(f, "could not be started; tried again later"),
             Self::NodeLost => write!(f, "the node was lost"),
             Self::WakeFailed => write!(f, "did not wake; tried again later"),

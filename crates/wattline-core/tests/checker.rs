@@ -158,7 +158,7 @@ fn a_shape_that_the_job_may_not_take_is_found() {
 }
 
 #[test]
-fn a_job_that_may_not_be_preempted_stays_unless_the_budget_fell() {
+fn a_job_that_may_not_be_preempted_stays_also_when_the_budget_fell() {
     let pinned = Job { preemptible: false, ..job() };
     let mut bench = Bench::with(TWO_NODES, vec![pinned], None);
     let elsewhere = || runs(0, on(&[(1, 0b1)], FULL));
@@ -169,7 +169,9 @@ fn a_job_that_may_not_be_preempted_stays_unless_the_budget_fell() {
     assert_eq!(judge_job(&bench, waits(0)), found);
     assert_eq!(judge_job(&bench, runs(0, on(&[(0, 0b1)], LEAST))), []);
     let below = Some(bench.state().planned_committed().get() - 1.0);
-    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), []);
+    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), found);
+    let lowered = vec![runs(0, on(&[(0, 0b1)], LEAST))];
+    assert_eq!(judge(&bench, lowered, vec![], below), [], "going down is all one can do");
 }
 
 /// A job for so many of these nodes, one of which it must have.
@@ -210,7 +212,8 @@ fn a_guest_that_runs_is_left_alone_and_its_node_awake() {
     let not_up = Violation::NodeNotUp { job: JobId(0), node: NodeId(0) };
     assert_eq!(judge(&bench, vec![], vec![wants(0, Target::Asleep)], None), [not_up]);
     let below = Some(bench.state().planned_committed().get() - 1.0);
-    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), [], "only the budget sends it away");
+    let pinned = [Violation::Pinned(JobId(0))];
+    assert_eq!(judge(&bench, vec![waits(0)], vec![], below), pinned, "nor does the budget");
 }
 
 #[test]

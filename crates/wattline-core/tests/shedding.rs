@@ -8,14 +8,16 @@ use common::{BASE, Bench, FULL, IDLE, LEAST, SLEEP, constant, job, on, runs};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wattline_core::check;
-use wattline_core::engine::Event;
+use wattline_core::engine::{Alert, Event};
 use wattline_core::ids::{JobId, NodeId};
-use wattline_core::job::Job;
+use wattline_core::job::{Job, Work};
 use wattline_core::placement::Placement;
 use wattline_core::plan::{Decision, Plan, Reason};
 use wattline_core::power::NodePower;
-use wattline_core::shed::shed;
+use wattline_core::prices::Prices;
+use wattline_core::shed::{Shed, Shedding, shed};
 use wattline_core::state::Target;
+use wattline_core::time::Timestamp;
 use wattline_core::units::{EurosPerSecond, Watts};
 
 fn weighing(weight: f64) -> Job {
@@ -36,7 +38,11 @@ fn three_jobs() -> Bench {
 }
 
 fn shed_to(bench: &Bench, budget: f64) -> Plan {
-    shed(bench.state(), Watts::new(budget), bench.engine.plan_id()).unwrap()
+    shedding(bench, budget, Shed::Stop).plan
+}
+
+fn shedding(bench: &Bench, budget: f64, may: Shed) -> Shedding {
+    shed(bench.state(), Watts::new(budget), bench.engine.plan_id(), may).unwrap()
 }
 
 /// Jobs that stop, limits of jobs that go on, nodes that sleep.
@@ -61,7 +67,10 @@ const JOB_1_GONE: f64 = NODE_2_ASLEEP - (BASE + 2.0 * LEAST + 2.0 * IDLE - SLEEP
 fn what_fits_is_left_alone() {
     let bench = three_jobs();
     assert_eq!(bench.state().planned_committed(), Watts::new(ALL_AT_FULL));
-    assert_eq!(shed(bench.state(), Watts::new(ALL_AT_FULL), bench.engine.plan_id()), None);
+    assert_eq!(
+        shed(bench.state(), Watts::new(ALL_AT_FULL), bench.engine.plan_id(), Shed::Stop),
+        None
+    );
 }
 
 #[test]
@@ -128,6 +137,185 @@ fn the_engine_sheds_by_itself_when_the_budget_falls() {
     assert_eq!(bench.state().node(NodeId(1)).power, NodePower::Asleep);
 }
 
+fn fixed(weight: f64) -> Job {
+    Job { preemptible: false, ..weighing(weight) }
+}
+
+/// As [`three_jobs`], with jobs 0 and 1 not preemptible.
+fn two_of_them_fixed() -> Bench {
+    let jobs = vec![fixed(2.0), fixed(1.0), weighing(3.0)];
+    let mut bench = Bench::with(&[(0, 4), (0, 4), (0, 4)], jobs, None);
+    let placed = vec![
+        runs(0, on(&[(0, 0b0011)], FULL)),
+        runs(1, on(&[(1, 0b0011)], FULL)),
+        runs(2, on(&[(0, 0b1100)], FULL)),
+    ];
+    bench.settle(placed, vec![]);
+    bench
+}
+
+/// Job 2 is gone, node 2 sleeps, and the others are at their lowest limits.
+const JOB_2_GONE: f64 = NODE_2_ASLEEP - 2.0 * (LEAST - IDLE);
+
+#[test]
+fn a_job_without_checkpoints_is_never_killed_for_the_budget() {
+    let mut bench = two_of_them_fixed();
+    let shedding = shedding(&bench, JOB_2_GONE - 1.0, Shed::Stop);
+    assert_eq!(in_short(&shedding.plan), (vec![2], vec![LEAST; 2], vec![2]));
+    assert!(!shedding.kept && shedding.killed.is_empty());
+    assert_eq!(shedding.unstoppable, [JobId(1), JobId(0)], "the least weighty first");
+    assert_eq!(shedding.committed, Watts::new(JOB_2_GONE));
+    // It is carried out as far as it goes, and no plan may go further.
+    let budget = Watts::new(JOB_2_GONE - 1.0);
+    bench.hear(Event::BudgetSet(constant(budget.get())));
+    bench.hear(Event::Clock);
+    let actions = bench.actions();
+    bench.carry_out(actions);
+    assert_eq!(bench.state().held_committed(), Watts::new(JOB_2_GONE));
+    let stop = Plan { jobs: vec![common::waits(1)], ..Plan::unchanged(bench.engine.plan_id()) };
+    let judged = check::check(bench.state(), stop, bench.engine.plan_id(), Some(budget));
+    assert_eq!(judged.unwrap_err(), [check::Violation::Pinned(JobId(1))]);
+}
+
+#[test]
+fn a_line_that_cannot_be_kept_is_said_once_and_shown_until_it_is_kept_again() {
+    let mut bench = two_of_them_fixed();
+    let budget = Watts::new(JOB_2_GONE - 1.0);
+    bench.hear(Event::BudgetSet(constant(budget.get())));
+    bench.hear(Event::Clock);
+    let alerts = bench.alerts();
+    let [Alert::BudgetFell { .. }, Alert::BudgetCannotBeKept(shortfall)] = &alerts[..] else {
+        panic!("{alerts:?}")
+    };
+    assert_eq!((shortfall.committed, shortfall.budget), (Watts::new(JOB_2_GONE), budget));
+    assert_eq!((&shortfall.jobs[..], shortfall.more), (&[JobId(0), JobId(1)][..], 0));
+    let actions = bench.actions();
+    bench.carry_out(actions);
+    for _ in 0..3 {
+        bench.pass(60.0);
+        bench.hear(Event::PricesSet(Prices::default()));
+        bench.hear(Event::Clock);
+    }
+    assert_eq!(bench.alerts(), [], "once");
+    assert_eq!(bench.engine.shortfall().unwrap().since, Timestamp::ZERO);
+    assert_eq!(bench.engine.stats().refused, 0);
+    bench.hear(Event::Finished(JobId(1)));
+    bench.hear(Event::Clock);
+    let committed = bench.state().planned_committed();
+    assert_eq!(bench.alerts(), [Alert::BudgetKeptAgain { committed, budget }]);
+    assert_eq!(bench.engine.shortfall(), None);
+}
+
+#[test]
+fn where_the_site_lets_jobs_be_killed_they_are_last_and_the_least_weighty_first() {
+    let bench = two_of_them_fixed();
+    let shedding = shedding(&bench, JOB_2_GONE - 1.0, Shed::Kill);
+    assert_eq!(in_short(&shedding.plan).0, [1, 2]);
+    let reason = |id| shedding.plan.jobs.iter().find(|c| c.job == JobId(id)).unwrap().reason;
+    assert_eq!((reason(1), reason(2)), (Reason::KilledForBudget, Reason::ShedForBudget));
+    assert!(shedding.kept);
+    assert_eq!(
+        (&shedding.killed[..], &shedding.unstoppable[..]),
+        (&[JobId(1)][..], &[JobId(0)][..])
+    );
+}
+
+#[test]
+fn what_has_not_started_may_always_be_unplanned() {
+    let mut bench = Bench::with(&[(0, 4)], vec![fixed(1.0)], Some(1e6));
+    // Nobody has heard yet that it started: it may run already.
+    let start = bench.plan(vec![runs(0, on(&[(0, 0b1)], FULL))], vec![]);
+    let few = BASE + 4.0 * IDLE;
+    assert_eq!(in_short(&shed_to(&bench, few)).0, [0_u32; 0], "it may have started");
+    bench.hear(Event::Failed { action: common::only(&start) });
+    assert!(bench.state().job(JobId(0)).planned.is_some(), "it is tried again");
+    assert_eq!(in_short(&shed_to(&bench, few)).0, [0], "it holds nothing");
+}
+
+#[test]
+fn a_job_that_may_still_run_on_a_lost_node_is_not_told_to_stop() {
+    let mut bench = two_of_them_fixed();
+    bench.hear(Event::NodeLost(NodeId(1)));
+    bench.hear(Event::Clock);
+    assert_eq!(common::kinds(&bench.actions()), Vec::<String>::new());
+    assert!(bench.state().job(JobId(1)).planned.is_some());
+    assert_eq!(check::audit(bench.state(), None), []);
+    // The node is back, and so is the job.
+    bench.hear(Event::NodeUp(NodeId(1)));
+    bench.hear(Event::Clock);
+    assert_eq!(common::kinds(&bench.actions()), Vec::<String>::new());
+    assert!(bench.state().job(JobId(1)).is_pinned() && bench.state().job(JobId(1)).is_plannable());
+    // Lost for good: it waits.
+    bench.hear(Event::NodeLost(NodeId(1)));
+    let run = bench.state().job(JobId(1)).run.unwrap();
+    bench.hear(Event::Stopped { job: JobId(1), run, done: Work(0.0) });
+    let job = bench.state().job(JobId(1));
+    assert!(job.planned.is_none() && job.held.is_none() && job.is_waiting());
+}
+
+#[test]
+fn a_job_on_hold_that_cannot_go_on_later_runs_on() {
+    let mut bench = two_of_them_fixed();
+    for job in [JobId(1), JobId(2)] {
+        bench.hear(Event::OnHold { job, hold: true });
+    }
+    assert_eq!(common::kinds(&bench.actions()), ["stop j2"]);
+    // Its limit can still be lowered.
+    let plan = shed_to(&bench, 3.0 * BASE);
+    let judged = check::check(bench.state(), plan, bench.engine.plan_id(), Some(Watts::ZERO));
+    assert!(judged.is_ok(), "{judged:?}");
+    let run = bench.state().job(JobId(1)).run.unwrap();
+    bench.hear(Event::Stopped { job: JobId(1), run, done: Work(0.0) });
+    assert!(!bench.state().job(JobId(1)).is_plannable(), "it waits now");
+}
+
+#[test]
+fn a_stop_that_is_refused_for_good_is_not_tried_again() {
+    let mut bench = three_jobs();
+    bench.hear(Event::BudgetSet(constant(NODE_2_ASLEEP - 1.0)));
+    bench.hear(Event::Clock);
+    let actions = bench.actions();
+    assert_eq!(common::kinds(&actions)[0], "stop j1");
+    let refused = Event::StopRefused { job: JobId(1), action: actions[0].id };
+    bench.alerts();
+    bench.hear(refused.clone());
+    bench.hear(refused);
+    bench.carry_out(actions[1..].to_vec());
+    let told = |bench: &mut Bench| common::kinds(&bench.actions());
+    let mut all = told(&mut bench);
+    for _ in 0..50 {
+        bench.pass(30.0);
+        let actions = bench.actions();
+        all.extend(common::kinds(&actions));
+        bench.carry_out(actions);
+    }
+    assert!(!all.contains(&"stop j1".to_owned()), "{all:?}");
+    let alerts = bench.alerts();
+    assert_eq!(alerts.iter().filter(|a| matches!(a, Alert::CannotBeStopped(_))).count(), 1);
+    assert!(!bench.state().job(JobId(1)).job.preemptible);
+    // Another one goes instead.
+    assert!(all.contains(&"stop j0".to_owned()), "{all:?}");
+}
+
+#[test]
+fn a_forecast_says_what_accepting_a_budget_would_do_and_does_nothing() {
+    let bench = two_of_them_fixed();
+    let before = bench.everything();
+    let forecast = |watts: f64| bench.engine.budget_forecast(bench.now, &constant(watts).unwrap());
+    let harmless = forecast(ALL_AT_FULL);
+    assert!(harmless.kept && harmless.slower.is_empty() && harmless.stopped.is_empty());
+    let slower = forecast(ALL_AT_LEAST);
+    assert_eq!(slower.slower.len(), 3);
+    assert!(slower.slower.iter().all(|(_, from, to)| (from.get(), to.get()) == (FULL, LEAST)));
+    assert!(slower.kept && slower.asleep.is_empty() && slower.unstoppable.is_empty());
+    let short = forecast(JOB_2_GONE - 1.0);
+    assert_eq!((&short.stopped[..], &short.asleep[..]), (&[JobId(2)][..], &[NodeId(2)][..]));
+    assert_eq!(short.unstoppable.len(), 2);
+    assert!(!short.kept && short.killed.is_empty());
+    assert_eq!(short.committed, Watts::new(JOB_2_GONE));
+    assert_eq!(before, bench.everything());
+}
+
 #[derive(Clone, Debug)]
 struct Load {
     sizes: Vec<u8>,
@@ -187,7 +375,7 @@ proptest! {
             _ => state.cluster().node(*id).sleep,
         }).sum();
         let fits = state.planned_committed() <= budget;
-        let Some(plan) = shed(state, budget, bench.engine.plan_id()) else {
+        let Some(Shedding { plan, .. }) = shed(state, budget, bench.engine.plan_id(), Shed::Stop) else {
             prop_assert!(fits);
             return Ok(());
         };

@@ -15,7 +15,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
-use wattline_api::Problem;
+use wattline_api::{Problem, Status};
 
 /// Nobody waits longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,6 +79,14 @@ impl Server {
     /// Looks at something.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.ask(Method::GET, path, None::<&()>, None)
+    }
+
+    /// What is wrong with the controller and its cluster right now, a line each. Nothing, if it does
+    /// not say: this stands beside an answer that was asked for.
+    pub(crate) fn troubles(&self) -> String {
+        let status = self.get::<Status>("/v1/status");
+        let troubles = status.map(|status| status.troubles).unwrap_or_default();
+        troubles.iter().map(|trouble| format!("\ntrouble: {}", harmless(trouble))).collect()
     }
 
     /// Asks for something; again, under the same key, if the answer gets lost.

@@ -13,6 +13,7 @@ use super::read_model::{BuildInputs, ReadModel, ReadModelBuilder, plain};
 use super::shared::{Asked, Daemon};
 use crate::backend::Backend;
 use crate::controller::{Controller, ControllerError};
+use crate::job_registry::JobRegistry;
 use crate::journal::{Keep, Store, StoreError};
 use crate::log::harmless;
 use crate::request_intake::RequestIntake;
@@ -24,7 +25,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use wattline_api::Event;
 use wattline_core::Timestamp;
-use wattline_core::engine::Alert;
+use wattline_core::engine::{Alert, Shortfall};
+use wattline_core::ids::JobId;
 use wattline_core::policy::Policy;
 use wattline_core::state::State;
 use wattline_core::units::Watts;
@@ -36,6 +38,8 @@ const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const PAINT_EVERY: Duration = Duration::from_millis(25);
 /// After something failed that may work later.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
+/// Jobs that an alert names; of the rest it says how many there are. More would not be read.
+const MOST_LISTED: usize = 8;
 /// How often power by the hour is written down.
 const WRITE_HOURS: Duration = Duration::from_secs(10);
 
@@ -283,6 +287,7 @@ impl<B: Backend + Metered> Drive<B> {
         let failed = !troubles.is_empty();
         troubles.extend(self.controller.backend().troubles(now));
         troubles.extend(self.report_health(now, stored));
+        troubles.extend(self.shortfall());
         self.snapshot_schedule.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
         if troubles != self.troubles {
@@ -302,7 +307,8 @@ impl<B: Backend + Metered> Drive<B> {
             events.push(plain(now, "alert", alert));
         }
         while let Some(alert) = self.controller.poll_alert() {
-            let text = in_words(&alert, self.controller.engine().state());
+            let (engine, registry) = (self.controller.engine(), self.controller.registry());
+            let text = in_words(&alert, engine.state(), registry);
             events.push(plain(now, "alert", text));
         }
         for event in &events {
@@ -322,6 +328,21 @@ impl<B: Backend + Metered> Drive<B> {
         health.turned(Condition { journal: stored && self.writes, planner, cluster });
         let stuck = || "the planner does not answer; restart the controller".to_owned();
         health.trouble().into_iter().chain((!planner).then(stuck)).collect()
+    }
+
+    /// That the budget cannot be kept, as long as that is so. Everybody may see this, so it names
+    /// nobody's jobs; the alert does.
+    fn shortfall(&self) -> Option<String> {
+        let shortfall = self.controller.engine().shortfall()?;
+        let jobs = match shortfall.jobs.len() + shortfall.more {
+            0 => "nothing is left to give up".to_owned(),
+            1 => "1 running job may not be stopped".to_owned(),
+            jobs => format!("{jobs} running jobs may not be stopped"),
+        };
+        let Shortfall { committed, budget, .. } = shortfall;
+        Some(format!(
+            "the budget of {budget:.1} cannot be kept: {committed:.1} stay committed; {jobs}"
+        ))
     }
 
     /// Takes a snapshot if one is due. Without it the next start takes longer, no more.
@@ -479,11 +500,38 @@ fn may_work_later(error: &ControllerError) -> bool {
     }
 }
 
-fn in_words(alert: &Alert, state: &State) -> String {
-    let job = |id| {
-        let found = state.find_job(id);
-        found.map_or_else(|| format!("{id}"), |job| format!("{id} ({})", job.job.name))
+/// A job, by the number that its users know.
+fn named(id: JobId, state: &State, registry: &JobRegistry) -> String {
+    let number = registry.slurm(id).map(|slurm| format!("job {}", slurm.key.id));
+    let number = number.unwrap_or_else(|| id.to_string());
+    let found = state.find_job(id);
+    found.map_or_else(|| number.clone(), |job| format!("{number} ({})", job.job.name))
+}
+
+/// A budget that cannot be kept, and who would have to stop for it.
+fn shortfall_in_words(shortfall: &Shortfall, job: &impl Fn(JobId) -> String) -> String {
+    let Shortfall { committed, budget, jobs, more, .. } = shortfall;
+    let why = if jobs.is_empty() {
+        "nothing is left to give up".to_owned()
+    } else {
+        format!("these jobs may not be stopped: {}", listed(jobs, *more, job))
     };
+    format!(
+        "the budget of {budget:.1} cannot be kept: {committed:.1} stay committed with limits at \
+         their lowest, idle nodes asleep and preemptible jobs stopped; {why}"
+    )
+}
+
+/// Jobs in a line.
+fn listed(ids: &[JobId], more: usize, job: &impl Fn(JobId) -> String) -> String {
+    let named: Vec<String> = ids.iter().take(MOST_LISTED).map(|id| job(*id)).collect();
+    let more = more + ids.len() - named.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &rest
+}
+
+fn in_words(alert: &Alert, state: &State, registry: &JobRegistry) -> String {
+    let job = |id| named(id, state, registry);
     let node = |id: &wattline_core::ids::NodeId| {
         let found = state.cluster().nodes().get(id.index());
         found.map_or_else(|| format!("{id}"), |node| node.name.to_string())
@@ -496,6 +544,20 @@ fn in_words(alert: &Alert, state: &State) -> String {
         Alert::BudgetFell { committed, budget } => {
             format!("the budget is {budget:.1}, {committed:.1} were committed: load is shed")
         }
+        Alert::BudgetCannotBeKept(shortfall) => shortfall_in_words(shortfall, &job),
+        Alert::BudgetKeptAgain { committed, budget } => {
+            format!("the budget of {budget:.1} is kept again: {committed:.1} are committed")
+        }
+        Alert::KilledForBudget(ids) => format!(
+            "ended for good, because nothing else was left to give up for the budget and the site \
+             wrote shed = \"kill\": {}",
+            listed(ids, 0, &job)
+        ),
+        Alert::CannotBeStopped(id) => format!(
+            "{}: cannot be stopped without ending it for good (no batch job, or not to be \
+             requeued); it goes on and counts as not preemptible",
+            job(*id)
+        ),
         Alert::NeverFits(id) => format!("{}: no shape it may take exists here; it waits", job(*id)),
         Alert::StartGivenUp(id) => format!("{}: would not start; tried again later", job(*id)),
         Alert::StopGivenUp(id) => format!("{}: would not stop; tried again later", job(*id)),

@@ -2,13 +2,17 @@
 
 use super::Api;
 use super::access::{Identity, Role};
-use super::body::Input;
+use super::body::{Asked, Input};
+use super::budget_forecast::forecast;
+use super::explain::ask;
 use super::jobs::{noted, write};
 use super::refusal::{Answer, Refusal};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use wattline_api::{Budget, BudgetRequest, Problem};
+use serde::Serialize;
+use utoipa::ToSchema;
+use wattline_api::{Budget, BudgetForecast, BudgetQuery, BudgetRequest, Problem};
 use wattline_core::calendar::{Calendar, Rule};
 use wattline_core::snapshot::Changing;
 use wattline_core::units::Watts;
@@ -33,13 +37,15 @@ pub(super) async fn show(State(api): State<Api>) -> Json<Budget> {
     })
 }
 
-/// Sets another budget. Only administrators may.
-#[utoipa::path(put, path = "/v1/budget", request_body = BudgetRequest, responses(
-    (status = 200, body = BudgetRequest), (status = "default", body = Problem, content_type = "application/problem+json")
+/// Sets another budget. Only administrators may. With `dry_run`, in the query or in the body, nothing
+/// changes, and the answer is a `BudgetForecast`: what the budget would do.
+#[utoipa::path(put, path = "/v1/budget", params(BudgetQuery), request_body = BudgetRequest, responses(
+    (status = 200, body = inline(SetAnswer)), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]
 pub(super) async fn set(
     State(api): State<Api>,
     Extension(who): Extension<Identity>,
+    query: Asked<BudgetQuery>,
     input: Input<BudgetRequest>,
 ) -> Answer<Response> {
     if who.role != Role::Admin {
@@ -47,6 +53,10 @@ pub(super) async fn set(
         return Err(Refusal::forbidden(detail, "ask an administrator"));
     }
     let calendar = input.value.calendar.as_ref().map(calendar).transpose()?;
+    if query.0.dry_run || input.value.dry_run {
+        let forecast = ask(&api, &who, move |inside| forecast(inside, calendar.as_ref())).await?;
+        return Ok(Json(SetAnswer::Forecast(forecast)).into_response());
+    }
     let now = api.daemon.cluster_clock().now();
     let (at_once, budget) = (calendar.as_ref().map(|c| c.at(now)), calendar.clone());
     write(&api, move |api| api.daemon.intake().set_budget(now, budget)).await?;
@@ -54,8 +64,16 @@ pub(super) async fn set(
         || "the budget was taken away".to_owned(),
         |watts| format!("the budget was set: {watts:.1} now"),
     );
-    let answer = BudgetRequest { calendar: calendar.as_ref().map(written) };
-    Ok(noted(Json(answer).into_response(), note))
+    let answer = BudgetRequest { calendar: calendar.as_ref().map(written), dry_run: false };
+    Ok(noted(Json(SetAnswer::Set(answer)).into_response(), note))
+}
+
+/// What was set, or what setting it would do.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum SetAnswer {
+    Set(BudgetRequest),
+    Forecast(BudgetForecast),
 }
 
 fn calendar(changing: &Changing) -> Answer<Calendar<Watts>> {

@@ -11,6 +11,7 @@ mod advice;
 mod audit;
 mod body;
 mod budget;
+mod budget_forecast;
 mod connections;
 mod ended;
 mod events;

@@ -13,7 +13,7 @@ use super::reshape::Runs;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
-use crate::job_registry::{Checkpoint, SlurmOrigin};
+use crate::job_registry::SlurmOrigin;
 use std::collections::BTreeSet;
 use wattline_core::Timestamp;
 use wattline_core::action::{Action, ActionKind};
@@ -104,7 +104,7 @@ impl Slurm {
             let long_ago = matches!(step, Step::Released(at) if now > at + AGAIN);
             let bare = is_running(job) && self.runs(job, slurm, placement) == Runs::Unknown;
             let resumes = known.engine.state().find_job(id).is_some_and(|job| job.job.preemptible);
-            if bare && long_ago && resumes {
+            if bare && long_ago && resumes && job.can_be_requeued() {
                 return self.give_back(now, job.key.id, &number, step);
             }
             return step;
@@ -245,44 +245,6 @@ impl Slurm {
         if let Some(wanted) = self.wanted.get_mut(&action) {
             wanted.step = if fine { Step::Released(now) } else { Step::GivingUp(now) };
         }
-    }
-
-    fn advance_stop(
-        &mut self,
-        now: Timestamp,
-        action: ActionId,
-        id: JobId,
-        step: Step,
-        known: Known<'_>,
-    ) -> Step {
-        let Some(slurm) = known.registry.slurm(id) else { return Step::Failed };
-        let Some(job) = self.seen.as_ref().and_then(|seen| seen.job(id)) else { return step };
-        if !job.state.holds_gpus() || job.state == super::read::State::Completing {
-            return step;
-        }
-        let number = job.address();
-        let Some(state) = known.engine.state().find_job(id) else { return step };
-        let patience = known.engine.predictor().restart(&state.job).save * 2.0;
-        let patience = patience + self.site.config.stop_grace;
-        let mut targets = vec![Target::Job(job.key.id)];
-        let line = match step {
-            _ if state.is_cancelled() => match step {
-                Step::Asked(at) if now < at + AGAIN => return step,
-                _ => CommandLine::new("scancel", &[&number]),
-            },
-            Step::New if slurm.checkpoint == Checkpoint::Usr1 => {
-                // Each slurmd must answer this itself.
-                let nodes = job.nodes.iter().filter_map(|node| self.site.find(node));
-                targets.extend(nodes.map(Target::Slurmd));
-                CommandLine::new("scancel", &["--signal=USR1", "--batch", &number])
-            }
-            Step::Asked(at) if now < at + patience => return step,
-            _ => scontrol(&["requeuehold", &number]),
-        };
-        let complaint = format!("job {number} cannot be stopped");
-        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
-        let order = Order { targets, ..order }.lowering().with(Purpose::Stop(action, step));
-        if self.order(now, order) { Step::Asked(now) } else { step }
     }
 
     fn advance_limit(&mut self, now: Timestamp, id: JobId, limit: Watts, step: Step) -> Step {

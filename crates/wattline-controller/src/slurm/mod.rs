@@ -3,7 +3,7 @@
 //! [`read`] turns what `squeue --json` and `sinfo --json` print into jobs and nodes; it is a pure
 //! function of text. [`Slurm`] tells what differs between the last look at SLURM and what the engine
 //! knows (`news.rs`), and takes the steps of each action as far as what SLURM shows allows
-//! (`act.rs`). It keeps nothing that the next look, the journal and a repeated action do not give
+//! (`act.rs`, `stop.rs`). It keeps nothing that the next look, the journal and a repeated action do not give
 //! back, so it may die at any time.
 //!
 //! What it decides follows from looks, readings and the outcomes of orders, which it is given, and
@@ -39,6 +39,9 @@ mod reshape;
 mod runs;
 mod seen;
 mod site;
+mod stop;
+#[cfg(test)]
+mod stop_tests;
 mod submission;
 mod time_limit;
 
@@ -87,6 +90,8 @@ enum Step {
     GivingUp(Timestamp),
     /// It cannot be.
     Failed,
+    /// SLURM can never do it: what it is asked for is not possible for such a job.
+    Refused,
     /// It is done.
     Done,
 }
@@ -301,8 +306,9 @@ impl Slurm {
                 }
             }
             Purpose::Stop(action, before) if failed.is_some() => {
+                let never = failed.is_some_and(|failure| stop::is_refused(&failure.said));
                 if let Some(wanted) = self.wanted.get_mut(action) {
-                    wanted.step = *before;
+                    wanted.step = if never { Step::Refused } else { *before };
                 }
             }
             Purpose::Limits if failed.is_some() => {

@@ -396,7 +396,7 @@ impl Slurm {
 
     /// What was done, or cannot be.
     pub(super) fn action_news(&mut self, news: &mut Vec<BackendEvent>) {
-        use wattline_core::action::ActionKind::{Limit, Sleep, Start, Wake};
+        use wattline_core::action::ActionKind::{Limit, Sleep, Start, Stop, Wake};
         let mut over = Vec::new();
         for (id, wanted) in &self.wanted {
             let event = match (&wanted.action.kind, wanted.step) {
@@ -404,6 +404,7 @@ impl Slurm {
                 (Limit { job, .. }, Step::Done) => Event::Limited { job: *job, action: *id },
                 // A start has failed when the job is held again.
                 (Start { .. }, _) => continue,
+                (Stop { job, .. }, Step::Refused) => Event::StopRefused { job: *job, action: *id },
                 (Limit { .. } | Wake { .. } | Sleep { .. }, Step::Failed) => {
                     Event::Failed { action: *id }
                 }

@@ -90,7 +90,7 @@ impl Slurm {
         };
         let checkpoint = asked.checkpoint.unwrap_or(defaults.checkpoint);
         let gpus = bounds(asked.gpus, requested);
-        let preemptible = mine && job.requeue && checkpoint != Checkpoint::None;
+        let preemptible = mine && job.can_be_requeued() && checkpoint != Checkpoint::None;
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
         let submit = Timestamp::from_seconds(job.key.submit.seconds());
         let limit = job.time_limit.unwrap_or(defaults.time_limit);

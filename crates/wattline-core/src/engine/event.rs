@@ -1,5 +1,6 @@
 //! What the engine is told, and what it tells an administrator.
 
+use super::shortfall::Shortfall;
 use crate::calendar::Calendar;
 use crate::check::Violation;
 use crate::ids::{ActionId, JobId, NodeId};
@@ -110,6 +111,14 @@ pub enum Event {
         /// Why.
         why: Refusal,
     },
+    /// A job cannot be stopped without ending it for good: it is no batch job, or may not be
+    /// requeued. It stays, and counts as not preemptible from now on.
+    StopRefused {
+        /// Which job.
+        job: JobId,
+        /// Which stop.
+        action: ActionId,
+    },
     /// The administrator set another budget.
     BudgetSet(Option<Calendar<Watts>>),
     /// Prices changed.
@@ -130,6 +139,7 @@ impl Event {
             | Self::Stopped { job, .. }
             | Self::Finished(job)
             | Self::Progress { job, .. }
+            | Self::StopRefused { job, .. }
             | Self::Limited { job, .. } => Some(*job),
             Self::Measured(measurement) => Some(measurement.job),
             Self::Clock
@@ -193,6 +203,20 @@ pub enum Alert {
         /// What there is.
         budget: Watts,
     },
+    /// The budget cannot be kept: all that may be given up was given up. Raised once, until it is
+    /// kept again.
+    BudgetCannotBeKept(Shortfall),
+    /// A budget that could not be kept is kept.
+    BudgetKeptAgain {
+        /// What is planned.
+        committed: Watts,
+        /// What there is.
+        budget: Watts,
+    },
+    /// Jobs that cannot go on later are ended for the budget: the site wrote `shed = "kill"`.
+    KilledForBudget(Vec<JobId>),
+    /// The backend cannot stop a job without ending it for good. It counts as not preemptible now.
+    CannotBeStopped(JobId),
     /// A job that no shape on this cluster fits; it waits.
     NeverFits(JobId),
     /// A job would not start.

@@ -58,6 +58,7 @@ impl Engine<'_> {
             plan,
             revision,
             shed_refused: _,
+            shortfall: _,
             look_at_everything: _,
             plan_due,
             rhythm,
@@ -131,6 +132,7 @@ impl Engine<'_> {
         self.plan = plan;
         self.revision = revision;
         self.shed_refused = None;
+        self.shortfall = None;
         self.look_at_everything = true;
         self.plan_due = plan_due;
         self.rhythm = rhythm;

@@ -19,12 +19,14 @@ mod planning;
 mod reasons;
 mod retry;
 mod rhythm;
+mod shortfall;
 mod transitions;
 
 pub use event::{Alert, Event, EventError};
 pub use image::EngineImage;
 pub use outcome::{Outcome, Outcomes};
 pub use planning::{PlanInput, PlanRequest, Revision, Trigger, Verdict};
+pub use shortfall::Shortfall;
 
 use crate::action::{Action, ActionKind};
 use crate::calendar::Calendar;
@@ -39,6 +41,7 @@ use crate::power::NodePower;
 use crate::predictor::{Measurement, Prediction, Predictor};
 use crate::prices::Prices;
 use crate::scheduler::Scheduler;
+use crate::shed::Shed;
 use crate::state::{Phase, State};
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
@@ -67,6 +70,9 @@ pub struct EngineConfig {
     pub hold_off: Seconds,
     /// Whether the cluster is controlled. One that is only observed keeps no budget.
     pub controls: bool,
+    /// What may be done about running jobs that are not preemptible, where a budget cannot be kept
+    /// without it.
+    pub shed: Shed,
 }
 
 impl Default for EngineConfig {
@@ -80,6 +86,7 @@ impl Default for EngineConfig {
             retry_after: Seconds::new(5.0),
             hold_off: Seconds::new(600.0),
             controls: true,
+            shed: Shed::default(),
         }
     }
 }
@@ -112,6 +119,8 @@ pub struct Engine<'p> {
     revision: Revision,
     /// Load could not be shed at this revision, and an alert said so.
     shed_refused: Option<Revision>,
+    /// The budget cannot be kept, and an alert said so. Found again after a restart.
+    shortfall: Option<Shortfall>,
     /// The policy must look at everything.
     look_at_everything: bool,
     plan_due: Option<Timestamp>,
@@ -187,6 +196,7 @@ impl<'p> Engine<'p> {
             plan: PlanId(0),
             revision: Revision::default(),
             shed_refused: None,
+            shortfall: None,
             look_at_everything: true,
             plan_due: None,
             rhythm: Rhythm::default(),
@@ -267,6 +277,7 @@ impl<'p> Engine<'p> {
             plan: self.plan,
             revision: self.revision,
             shed_refused: self.shed_refused,
+            shortfall: self.shortfall.clone(),
             look_at_everything: true,
             plan_due: self.plan_due,
             rhythm: self.rhythm,

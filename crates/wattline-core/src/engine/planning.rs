@@ -286,18 +286,40 @@ impl Engine<'_> {
     }
 
     /// What must be given up now because the budget has fallen below what is planned; `None` if
-    /// nothing must. The engine's own answer, which waits for no policy.
+    /// nothing must, or nothing more can: then an alert says once that the budget cannot be kept.
+    /// The engine's own answer, which waits for no policy.
     pub fn load_to_shed(&mut self, now: Timestamp) -> Option<CheckedPlan> {
-        let budget = self.budget_to_keep(now)?;
-        if self.shed_refused == Some(self.revision) {
+        let Some(budget) = self.budget_to_keep(now) else {
+            self.shortfall = None;
+            return None;
+        };
+        if self.shed_refused == Some(self.revision) || self.falls_short_as_before(budget) {
             return None;
         }
-        let plan = shed::shed(&self.state, budget, self.plan)?;
-        self.alert(Alert::BudgetFell { committed: self.state.planned_committed(), budget });
-        // The policy's index knows nothing of it.
-        self.look_at_everything = true;
-        match check::check(&self.state, plan, self.plan, Some(budget)) {
-            Ok(plan) => Some(plan).filter(|plan| !plan.plan().is_empty()),
+        let may = self.config.shed;
+        let Some(shedding) = shed::shed(&self.state, budget, self.plan, may) else {
+            self.line_holds(budget);
+            return None;
+        };
+        let gives_up = !shedding.plan.is_empty();
+        if gives_up {
+            self.alert(Alert::BudgetFell { committed: self.state.planned_committed(), budget });
+            // The policy's index knows nothing of it.
+            self.look_at_everything = true;
+        }
+        let plan = shedding.plan.clone();
+        match check::check_shedding(&self.state, plan, self.plan, budget, may) {
+            Ok(plan) => {
+                if !shedding.killed.is_empty() {
+                    self.alert(Alert::KilledForBudget(shedding.killed.clone()));
+                }
+                if shedding.kept {
+                    self.line_holds(budget);
+                } else {
+                    self.falls_short(now, budget, &shedding);
+                }
+                Some(plan).filter(|_| gives_up)
+            }
             Err(violations) => {
                 self.stats.refused += 1;
                 self.shed_refused = Some(self.revision);

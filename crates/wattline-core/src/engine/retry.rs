@@ -15,6 +15,7 @@ use crate::power::NodePower;
 use crate::state::{JobState, Phase, Refusals, Target};
 use crate::time::Timestamp;
 use crate::units::Seconds;
+use std::sync::Arc;
 
 /// Each pause is this many times the one before: the usual factor of an exponential backoff. With 5 s
 /// at first, 10 min are reached at the eighth failure.
@@ -195,6 +196,23 @@ impl Engine<'_> {
             self.plan_as_held(now, id, Reason::ActionFailed);
         }
         self.mark_job(id);
+    }
+
+    /// The backend cannot stop a job without ending it for good. So it is not preemptible, whatever
+    /// was believed, and stays; trying again would not help.
+    pub(super) fn stop_refused(&mut self, now: Timestamp, id: JobId, action: ActionId) {
+        if self.state.job(id).phase != Phase::Stopping(action) {
+            return;
+        }
+        self.conclude(action, Outcome::GivenUp);
+        self.stats.failures += 1;
+        let job = self.state.job_mut(id);
+        job.phase = Phase::Running;
+        job.attempts = 0;
+        Arc::make_mut(&mut job.job).preemptible = false;
+        self.plan_as_held(now, id, Reason::ActionFailed);
+        self.mark_job(id);
+        self.alert(Alert::CannotBeStopped(id));
     }
 
     fn limit_failed(&mut self, now: Timestamp, id: JobId, given_up: bool) {

@@ -3,7 +3,7 @@
 use super::{Alert, Engine, Event, EventError, Outcome};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
-use crate::placement::{Placement, mask_of};
+use crate::placement::{Placement, Share, mask_of};
 use crate::plan::Reason;
 use crate::power::NodePower;
 use crate::predictor::Measurement;
@@ -92,6 +92,10 @@ impl Engine<'_> {
             }
             Event::Failed { action } => self.failed(now, action),
             Event::Refused { action, why } => self.refused(now, action, why),
+            Event::StopRefused { job, action } => {
+                self.known_job(job)?;
+                self.stop_refused(now, job, action);
+            }
             Event::BudgetSet(budget) => {
                 self.budget = budget;
                 self.look_at_everything = true;
@@ -184,9 +188,11 @@ impl Engine<'_> {
             return;
         }
         job.on_hold = hold;
-        if hold {
+        // One that runs and cannot go on later runs on. It waits if it ever comes back.
+        if hold && !job.is_pinned() {
             self.unplan(now, id, Reason::OnHold);
         }
+        self.state.settle_job(id);
         self.mark_job(id);
         self.look_at_everything = true;
         self.request_plan(now);
@@ -491,7 +497,11 @@ impl Engine<'_> {
         self.state.touch_node(id);
         let planned: Vec<JobId> = self.state.node(id).planned.iter().map(|r| r.job).collect();
         for job in planned {
-            self.unplan(now, job, Reason::NodeLost);
+            // A job that is not preemptible may still run there. Whether it does is for the backend
+            // to say; nobody tells it to stop.
+            if !self.state.job(job).is_pinned() {
+                self.unplan(now, job, Reason::NodeLost);
+            }
             self.mark_job(job);
         }
         self.state.remold_all();
@@ -526,13 +536,16 @@ impl Engine<'_> {
         self.request_plan(now);
     }
 
-    /// A job that holds nothing does not go to a node that is closed.
+    /// A job that holds nothing does not go to a node that is closed or lost.
     pub(super) fn avoid_closed(&mut self, now: Timestamp, id: JobId) {
         let job = self.state.job(id);
-        let closed = |node: NodeId| self.state.node(node).power == NodePower::Closed;
+        let power = |share: Share| self.state.node(share.node).power;
         let planned = job.planned.as_ref().filter(|_| !job.stays);
-        if planned.is_some_and(|p| p.allocation.shares().any(|share| closed(share.node))) {
+        let on = |kind| planned.is_some_and(|p| p.allocation.shares().any(|s| power(s) == kind));
+        if on(NodePower::Closed) {
             self.unplan(now, id, Reason::NodeClosed);
+        } else if on(NodePower::Down) && job.held.is_none() {
+            self.unplan(now, id, Reason::NodeLost);
         }
     }
 
@@ -558,10 +571,12 @@ impl Engine<'_> {
     /// What could not be changed stays, and the policy hears of it.
     pub(super) fn plan_as_held(&mut self, now: Timestamp, id: JobId, reason: Reason) {
         let held = self.state.job(id).held.clone();
-        // Nobody wants a job that was cancelled or put on hold, or one on a lost node, to stay: these are tried for ever.
+        // Nobody wants a job that was cancelled or put on hold, or one on a lost node, to stay: these
+        // are tried for ever. One that is not preemptible stays unless it was cancelled.
         let down = |node: NodeId| self.state.node(node).power == NodePower::Down;
         let lost = held.as_ref().is_some_and(|h| h.allocation.shares().any(|s| down(s.node)));
-        if self.state.job(id).is_unwanted() || lost {
+        let job = self.state.job(id);
+        if job.cancelled || ((job.on_hold || lost) && job.job.preemptible) {
             return;
         }
         // What is held may be planned for another job by now; that one must be planned again.

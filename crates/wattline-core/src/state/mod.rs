@@ -382,14 +382,20 @@ impl State {
     }
 
     /// A job that is where it is planned stays there if a node of it is closed, or if it is choosy
-    /// about nodes.
-    fn settle_job(&mut self, id: JobId) {
+    /// about nodes. One that is not preemptible also stays if a node of it is lost, because it may
+    /// still run there, or if its user wants it to wait, because it cannot.
+    pub(crate) fn settle_job(&mut self, id: JobId) {
         let job = &self.jobs[id];
-        let closed = |share: Share| self.nodes[share.node.index()].power == NodePower::Closed;
+        let is = |share: Share, power| self.nodes[share.node.index()].power == power;
+        let closed = |share: Share| is(share, NodePower::Closed);
+        let lost = |share: Share| is(share, NodePower::Down);
         let stays = match (&job.held, &job.planned) {
             (Some(held), Some(planned)) => {
                 held.same_but_limit(planned)
-                    && (job.job.nodes.is_some() || held.allocation.shares().any(closed))
+                    && (job.job.nodes.is_some()
+                        || held.allocation.shares().any(closed)
+                        || (!job.job.preemptible
+                            && (job.on_hold || held.allocation.shares().any(lost))))
             }
             _ => false,
         };

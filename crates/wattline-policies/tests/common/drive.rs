@@ -17,6 +17,7 @@ use wattline_core::policy::{Changes, ClusterView, Policy};
 use wattline_core::power::NodePower;
 use wattline_core::prices::Prices;
 use wattline_core::scheduler::Scheduler;
+use wattline_core::shed::Shed;
 use wattline_core::state::{JobState, Phase, State, Target};
 use wattline_core::units::Watts;
 use wattline_policies::policy;
@@ -382,6 +383,9 @@ impl<'a> Drive<'a> {
         if let Some(problem) = self.wrong_shape(&actions) {
             return at(problem);
         }
+        if let Some(problem) = self.thrown_away(&actions) {
+            return at(problem);
+        }
         if let Some(mismatch) = self.mismatches.lock().unwrap().first() {
             return at(mismatch.clone());
         }
@@ -395,6 +399,21 @@ impl<'a> Drive<'a> {
             return at(format!("the cluster may draw {real}, only {held} are on record"));
         }
         Ok(())
+    }
+
+    /// Nobody's work is thrown away: a job that is not preemptible is stopped only if its owner
+    /// cancelled it, or if the site lets jobs be killed.
+    fn thrown_away(&self, actions: &[Action]) -> Option<String> {
+        let state = self.engine.state();
+        let may = self.engine.config().shed == Shed::Kill;
+        actions.iter().find_map(|action| match action.kind {
+            ActionKind::Stop { job: id, .. } => {
+                let job = state.job(id);
+                let harm = !job.job.preemptible && !job.is_cancelled() && !may;
+                harm.then(|| format!("{id} is stopped, and is not preemptible: {}", job.reason))
+            }
+            _ => None,
+        })
     }
 
     /// Gangs are whole, rigid jobs get what they asked for, moldable ones keep what they had.

@@ -22,6 +22,7 @@ use wattline_core::ids::{GpuTypeId, JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, NodeChoice, RestartCost, Work, WorkRate};
 use wattline_core::placement::Configuration;
 use wattline_core::predictor::{Measurement, Prediction, Predictor};
+use wattline_core::shed::Shed;
 use wattline_core::units::{EurosPerSecond, Seconds, Watts};
 
 /// Every policy, with the options that change what it does.
@@ -397,6 +398,7 @@ fn config() -> impl Strategy<Value = EngineConfig> {
             retry_after: Seconds::new(5.0),
             hold_off: Seconds::new(hold_off),
             controls: true,
+            shed: Shed::Stop,
         },
     )
 }

@@ -7,6 +7,7 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::{Rule, UtcOffset};
 use wattline_core::cluster::{GpuType, MOST_GPU_POWER, MOST_NODE_POWER};
 use wattline_core::job::Elasticity;
+use wattline_core::shed::Shed;
 use wattline_core::units::{
     CarbonIntensity, CarbonPrice, EnergyPrice, EurosPerSecond, Seconds, Watts,
 };
@@ -313,6 +314,9 @@ pub struct BudgetSection {
     pub rules: Vec<Rule<Watts>>,
     /// Kept free below it.
     pub margin: Watts,
+    /// What may be done about running jobs that are not preemptible, where a budget cannot be kept
+    /// otherwise: "stop" leaves them alone, "kill" ends them, the least weighty first.
+    pub shed: Shed,
 }
 
 /// Prices.

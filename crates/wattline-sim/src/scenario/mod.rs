@@ -25,6 +25,7 @@ use wattline_core::engine::EngineConfig;
 use wattline_core::hostlist;
 use wattline_core::ids::GpuTypeId;
 use wattline_core::prices::Prices;
+use wattline_core::shed::Shed;
 use wattline_core::units::{CarbonIntensity, CarbonPrice, Seconds, Watts};
 use wattline_world::catalogue::Catalogue;
 use wattline_world::faults::{Faults, Stragglers};
@@ -340,6 +341,7 @@ impl Scenario {
             replan_every: e.replan_every,
             margin: self.budget.as_ref().map_or(Watts::ZERO, |b| b.margin),
             budget_lead: e.budget_lead,
+            shed: self.budget.as_ref().map_or_else(Shed::default, |budget| budget.shed),
             ..EngineConfig::default()
         }
     }

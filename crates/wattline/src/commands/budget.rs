@@ -1,5 +1,7 @@
 //! `wattline budget`: the power budget of a controller.
 
+mod forecast;
+
 use crate::client::Server;
 use crate::failure::{Failure, Result};
 use crate::output::{self, harmless};
@@ -31,11 +33,28 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  wattline budget set \"6 kW\" --dry-run\n  wattline budget set \"6 kW\" --yes"
+)]
 pub(crate) struct SetArgs {
     /// A power with its unit, for example "20 kW"; or none
     power: String,
     #[command(flatten)]
+    how: How,
+    #[command(flatten)]
     then: Args,
+}
+
+/// Whether a budget is set, and what is said and asked before.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Print what the budget would do to jobs and nodes, and change nothing (with --json: schema
+    /// wattline.budget-forecast/1)
+    #[arg(long)]
+    dry_run: bool,
+    /// Set it at once, without a forecast or a question
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -43,6 +62,8 @@ pub(crate) struct CalendarArgs {
     /// A JSON file: {"value": 22000, "rules": [{"days": "mon-fri", "from": "09:00", "to": "18:00",
     /// "value": 16000}], "utc_offset": "+01:00"}, in watts
     file: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
     #[command(flatten)]
     then: Args,
 }
@@ -58,7 +79,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                     Some(Changing::constant(power.get()))
                 }
             };
-            set(&args.then, calendar)
+            set(&args.then, &args.how, calendar)
         }
         Command::Calendar(args) => match &args.file {
             None => calendar(&args.then),
@@ -67,14 +88,25 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 let text = text.with_context(|| format!("cannot read {}", file.display()));
                 let parsed = serde_json::from_str(&text.map_err(Failure::Input)?);
                 let parsed = parsed.map_err(|error| anyhow!("{}: {error}", file.display()));
-                set(&args.then, Some(parsed.map_err(Failure::Input)?))
+                set(&args.then, &args.how, Some(parsed.map_err(Failure::Input)?))
             }
         },
     }
 }
 
-fn set(args: &Args, calendar: Option<Changing>) -> Result<()> {
-    let request = BudgetRequest { calendar };
+fn set(args: &Args, how: &How, calendar: Option<Changing>) -> Result<()> {
+    if how.dry_run {
+        let forecast = forecast::ask(&args.server, calendar)?;
+        return match args.json {
+            true => output::json(&forecast),
+            false => output::text(&forecast::in_words(&forecast)),
+        };
+    }
+    // A budget that is taken away does nothing to anybody.
+    if !how.yes && calendar.is_some() {
+        forecast::before_setting(&args.server, calendar.clone())?;
+    }
+    let request = BudgetRequest { calendar, dry_run: false };
     let answer: BudgetRequest = args.server.ask(Method::PUT, "/v1/budget", Some(&request), None)?;
     if args.json {
         return output::json(&answer);
@@ -93,11 +125,12 @@ fn show(args: &Args) -> Result<()> {
     }
     let kilowatts = |w: f64| format!("{:.2} kW", w / 1e3);
     output::text(&format!(
-        "budget       {}\ncommitted    {}\ndrawn        {}\npeak         {}",
+        "budget       {}\ncommitted    {}\ndrawn        {}\npeak         {}{}",
         budget.now_w.map_or_else(|| "none".to_owned(), kilowatts),
         kilowatts(budget.committed_w),
         budget.drawn_w.map_or_else(|| "not measured".to_owned(), kilowatts),
         kilowatts(budget.peak_w),
+        args.server.troubles(),
     ))
 }
 

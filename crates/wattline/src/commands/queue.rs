@@ -46,7 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 // A terminal is cleared, a file is not.
                 let clear = watch && io::stdout().is_terminal();
                 let before = if clear { "\x1b[2J\x1b[H" } else { "" };
-                output::text(&format!("{before}{}", table(&page)))?;
+                let troubles = args.server.troubles();
+                output::text(&format!("{before}{}{troubles}", table(&page)))?;
             }
         }
         if !args.watch {

@@ -129,6 +129,7 @@ stored! {
         LimitLowered,
         LimitRaised,
         ShedForBudget,
+        KilledForBudget,
         StartFailed,
         Refused(Refusal),
         NodeLost,
@@ -166,6 +167,7 @@ stored! {
         NodeClosed(u32),
         Failed { action: u64 },
         Refused { action: u64, why: Refusal },
+        StopRefused { job: u32, action: u64 },
         BudgetSet(Option<Calendar<Quantity<Watts>>>),
         PricesSet(Prices),
     }

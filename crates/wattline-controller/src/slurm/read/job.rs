@@ -153,6 +153,13 @@ impl SlurmJob {
         !self.required_nodes.is_empty() || !self.excluded_nodes.is_empty()
     }
 
+    /// Whether SLURM takes it off its GPUs and starts it again later: batch jobs whose users allow
+    /// it. Only the first part of a heterogeneous job is marked as a batch job; the others go with it.
+    #[must_use]
+    pub fn can_be_requeued(&self) -> bool {
+        self.requeue && (self.batch || self.het_job_offset.is_some_and(|offset| offset > 0))
+    }
+
     /// Whether it is the rest of an array, of tasks that have no record of their own yet.
     #[must_use]
     pub fn is_whole_array(&self) -> bool {

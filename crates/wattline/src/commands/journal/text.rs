@@ -112,6 +112,9 @@ impl Words {
             Event::NodeClosed(node) => plain(format!("node {node} takes no more jobs")),
             Event::Failed { action } => plain(format!("action {} failed", action.0)),
             Event::Refused { action, why } => plain(format!("action {} refused: {why}", action.0)),
+            Event::StopRefused { job, .. } => {
+                self.about(*job, "cannot be stopped without ending it for good")
+            }
             Event::BudgetSet(None) => plain("budget removed".to_owned()),
             Event::BudgetSet(Some(budget)) => {
                 let values = || budget.values().map(|watts| watts.get());

@@ -1,0 +1,151 @@
+//! A budget that is cut on a real SLURM: what may be stopped stops in time, what cannot go on later
+//! runs on, and where the line cannot be kept that is said.
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+#[path = "common/lab.rs"]
+mod lab;
+
+use lab::{Lab, Spec};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wattline_controller::slurm::read::State;
+
+/// With limits at their lowest and idle nodes asleep, the jobs that cannot be stopped fit below
+/// this, and no others do.
+const NOT_EVEN_THEY: f64 = 1000.0;
+/// A stop takes a save (0.3 s), SLURM's look and its epilog; a node takes 3 s to sleep.
+const MOST_TO_SHED: f64 = 30.0;
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// A job that saves nothing and runs for so long.
+fn sleeper(lab: &Lab, gpus: u32, seconds: u32, says: &str) -> String {
+    let folder = lab.folder.display();
+    format!(
+        "#!/bin/bash\n#SBATCH --gres=gpu:{gpus} --output={folder}/jobs/%j.out --time=10\n\
+         #WATTLINE {says}\nsleep {seconds}\necho finished\n"
+    )
+}
+
+/// `srun`, which waits until its command has ended.
+fn srun(lab: &Lab, seconds: u32) -> Child {
+    let mut command = Command::new("runuser");
+    command.args(["-u", "alice", "--", "srun", "-J", "by-srun", "--gres=gpu:1", "--time=10"]);
+    command.args(["sleep", &seconds.to_string()]);
+    command.env("SLURM_CONF", lab.conf()).current_dir(lab.folder.join("jobs"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command.spawn().unwrap()
+}
+
+/// Seconds from `from` until no sample is above the line any more.
+fn time_below(samples: &[(f64, f64)], from: f64, until: f64, line: f64) -> Option<f64> {
+    let within = samples.iter().filter(|(at, _)| *at >= from && *at <= until);
+    let above = within.clone().filter(|(_, watts)| *watts > line).map(|(at, _)| *at);
+    let last = above.fold(from, f64::max);
+    let (end, _) = within.last()?;
+    (*end > last + 2.0).then_some(last - from)
+}
+
+#[test]
+fn a_budget_that_is_halved_stops_what_can_go_on_and_nothing_else() {
+    let Some(mut lab) = Lab::up("shed", &[]) else { return };
+    let site = lab.site("8 kW", "control");
+    lab.control(&site);
+    let elastic = Spec {
+        workload: "wa",
+        work: 700,
+        gpus: 4,
+        range: "4-4",
+        deadline: 600,
+        weight: 20,
+        after: 0.0,
+    };
+    let elastic = [0, 1].map(|n| lab.submit(&format!("elastic{n}"), &lab.train(&elastic)));
+    let usr1 = "checkpoint=usr1 save=1s load=1s";
+    let fixed = sleeper(&lab, 2, 40, usr1);
+    let fixed = lab.submit_with("no-requeue", &fixed, &["--no-requeue"]);
+    let without = lab.submit("no-checkpoint", &sleeper(&lab, 2, 40, "checkpoint=none"));
+    let mut interactive = srun(&lab, 40);
+    let running = |lab: &Lab| {
+        let jobs = lab.queue().unwrap_or_default();
+        jobs.iter().filter(|job| job.state == State::Running).count()
+    };
+    lab.until("all run", Duration::from_secs(30), || running(&lab) == 5);
+    let by_srun = lab.queue().unwrap().into_iter().find(|job| job.name == "by-srun").unwrap();
+    assert!(!by_srun.batch && !by_srun.can_be_requeued());
+    let stay = [fixed, without, by_srun.key.id];
+    lab.until("full power", Duration::from_secs(15), || {
+        lab.samples().last().is_some_and(|(_, watts)| *watts > 5000.0)
+    });
+    let full = lab.samples().last().unwrap().1;
+    let half = (full / 2.0).round();
+    let numbers = |list: &serde_json::Value| -> Vec<u64> {
+        let jobs = list["jobs"].as_array().unwrap().iter();
+        let mut all: Vec<u64> = jobs.map(|job| job["slurm_job"].as_u64().unwrap()).collect();
+        all.sort_unstable();
+        all
+    };
+
+    // What is foreseen is what happens.
+    let dry = |watts: f64| {
+        lab.ask(&["budget", "set", &format!("{watts} W"), "--dry-run"]).expect("a forecast")
+    };
+    let forecast = dry(half);
+    assert_eq!(numbers(&forecast["stopped"]), elastic.map(u64::from), "{forecast}");
+    assert_eq!(forecast["kept"], true, "{forecast}");
+    let least = forecast["committed_w"].as_f64().unwrap();
+
+    let cut = now();
+    assert!(lab.ask(&["budget", "set", &format!("{half} W")]).is_some(), "{}", lab.log());
+    lab.until("it is below the line", Duration::from_secs(40), || {
+        time_below(&lab.samples(), cut, now(), half).is_some()
+    });
+    let took = time_below(&lab.samples(), cut, now(), half).unwrap();
+    println!("time to shed 50 %: {took:.1} s, from {full:.0} W to below {half:.0} W");
+    assert!(took < MOST_TO_SHED, "{took}");
+    lab.until("only they are left", Duration::from_secs(15), || running(&lab) == 3);
+    let drawn = lab.samples().last().unwrap().1;
+    assert!(drawn <= half, "{drawn} W are drawn, the line is {half} W");
+    println!("then at most: {least:.0} W foreseen, {drawn:.0} W drawn");
+
+    // Not even they fit now.
+    let forecast = dry(NOT_EVEN_THEY);
+    assert_eq!(forecast["kept"], false, "{forecast}");
+    assert_eq!(numbers(&forecast["cannot_be_stopped"]), stay.map(u64::from), "{forecast}");
+    let budget = format!("{NOT_EVEN_THEY} W");
+    assert!(lab.ask(&["budget", "set", &budget]).is_some(), "{}", lab.log());
+    let said = |lab: &Lab| lab.log().matches("cannot be kept").count();
+    lab.until("the alert", Duration::from_secs(10), || said(&lab) > 0);
+    std::thread::sleep(Duration::from_secs(5));
+    // Once as an alert, and once as a trouble that is shown until it is over.
+    assert_eq!(said(&lab), 2, "{}", lab.log());
+    assert!(lab.log().contains("(no-requeue)") && lab.log().contains("(by-srun)"), "{}", lab.log());
+    for number in stay {
+        let job = lab.queue().unwrap().into_iter().find(|job| job.key.id == number).unwrap();
+        assert!(job.state == State::Running && job.key.restarts == 0, "{job:?}");
+    }
+
+    assert!(lab.ask(&["budget", "set", "8 kW"]).is_some(), "{}", lab.log());
+    lab.until("all end", Duration::from_secs(90), || {
+        let jobs = lab.queue().unwrap_or_default();
+        let completed = |number: &u32| {
+            jobs.iter().any(|job| job.key.id == *number && job.state == State::Completed)
+        };
+        elastic.iter().chain(&stay).all(completed)
+    });
+    assert!(interactive.wait().unwrap().success(), "srun was not disturbed");
+    for number in [fixed, without] {
+        let text = std::fs::read_to_string(lab.folder.join(format!("jobs/{number}.out"))).unwrap();
+        assert_eq!(text.trim(), "finished");
+    }
+    for number in elastic {
+        let starts = lab.runs(number).iter().filter(|(event, ..)| event == "start").count();
+        assert_eq!(starts, 2, "stopped once, and went on");
+    }
+    assert!(lab.log().contains("is kept again"), "{}", lab.log());
+    for refusal in ["presently disabled", "Only batch jobs"] {
+        assert!(!lab.log().contains(refusal), "{}", lab.log());
+    }
+}
