@@ -23,6 +23,7 @@ pub mod doctor;
 mod eligibility;
 mod heterogeneous;
 mod limits;
+mod look;
 mod measurement_window;
 pub mod metadata;
 mod meters;
@@ -208,7 +209,10 @@ impl Slurm {
     fn is_settled(&self, target: Target) -> bool {
         let look = match target {
             Target::Limits(_) => self.readings.began,
-            Target::Job(_) | Target::Node(_) | Target::Slurmd(_) => {
+            Target::Node(_) => {
+                self.seen.as_ref().map_or_else(Default::default, |seen| seen.nodes_began)
+            }
+            Target::Job(_) | Target::Slurmd(_) => {
                 self.seen.as_ref().map_or_else(Default::default, |seen| seen.began)
             }
         };
@@ -231,7 +235,7 @@ impl Slurm {
         match looked.seen {
             Ok(mut seen) => {
                 seen.recognise(known.registry);
-                self.orders.forget(seen.began.min(self.readings.began));
+                self.orders.forget(seen.began.min(seen.nodes_began).min(self.readings.began));
                 self.seen = Some(Arc::new(seen));
                 self.looked = Some(began);
                 self.blind = None;

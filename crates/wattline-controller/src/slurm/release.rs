@@ -163,7 +163,7 @@ impl Release {
                 self.note(now, line, &mut changed);
             }
         }
-        for job in &seen.jobs {
+        for job in seen.jobs() {
             let wanted = match self.scope {
                 Scope::All => true,
                 Scope::Job(only) => only == job.key.id,
@@ -181,7 +181,7 @@ impl Release {
     /// Things that were named and are not there, or are gone by now.
     fn missing(&mut self, now: Timestamp, seen: &Seen, slurm: &Slurm, changed: &mut Vec<Line>) {
         let line = match &self.scope {
-            Scope::Job(number) if !seen.jobs.iter().any(|job| job.key.id == *number) => {
+            Scope::Job(number) if !seen.jobs().any(|job| job.key.id == *number) => {
                 let name = number.to_string();
                 Some(Line::new(Kind::Job, &name, Outcome::Failed, "SLURM shows no such job"))
             }
@@ -194,7 +194,7 @@ impl Release {
         if let Some(line) = line {
             self.note(now, line, changed);
         }
-        let here = |name: &str| seen.jobs.iter().any(|job| job.address() == name);
+        let here = |name: &str| seen.jobs().any(|job| job.address() == name);
         let gone: Vec<String> = (self.items.values().map(|item| &item.line))
             .filter(|line| line.kind == Kind::Job && line.outcome == Outcome::Waits)
             .filter(|line| !here(&line.name))
