@@ -39,16 +39,19 @@ const NODES_EVERY: Duration = Duration::from_millis(2_500);
 type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 
 /// What is known of SLURM from one look to the next.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Looker {
     jobs: BTreeMap<u32, Record>,
     nodes: Option<NodesRead>,
     full: FullAnswers,
+    /// Nobody needs to know which GPUs jobs hold.
+    skips_gpus: bool,
     /// What those said last that have ended: they say nothing new.
     ended: BTreeMap<JobKey, Option<progress::Said>>,
 }
 
 /// A job, and the line that it was brought up to date with; none if it came with a full answer.
+#[derive(Debug)]
 struct Record {
     job: Arc<SlurmJob>,
     line: Option<Box<str>>,
@@ -56,6 +59,7 @@ struct Record {
     lacks_gpus: bool,
 }
 
+#[derive(Debug)]
 struct NodesRead {
     nodes: Arc<Nodes>,
     stamp: Stamp,
@@ -65,7 +69,7 @@ struct NodesRead {
 }
 
 /// When full answers were read, and the one that is being read.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct FullAnswers {
     last: Option<(Instant, Duration)>,
     wanted: bool,
@@ -114,6 +118,11 @@ pub(super) fn read_nodes(commands: &Commands) -> Result<Nodes, SeenError> {
 }
 
 impl Looker {
+    /// One that does not ask which GPUs jobs hold that have just started.
+    pub(super) fn without_gpus() -> Self {
+        Self { skips_gpus: true, ..Self::default() }
+    }
+
     /// Looks at SLURM.
     ///
     /// # Errors
@@ -223,7 +232,9 @@ impl Looker {
             self.read_full(commands)?;
             moved |= self.apply(&entries)?;
         }
-        self.ask_for_gpus(commands);
+        if !self.skips_gpus {
+            self.ask_for_gpus(commands);
+        }
         Ok(moved)
     }
 

@@ -35,6 +35,7 @@ pub mod read;
 mod readings;
 mod reconcile;
 pub mod release;
+mod release_lists;
 mod reshape;
 mod runs;
 mod seen;

@@ -233,7 +233,7 @@ pub fn memory_of(text: &str) -> &str {
 }
 
 /// As SLURM writes lists of tasks: `0,4-6`.
-fn ranges(tasks: &BTreeSet<u32>) -> String {
+pub(in crate::slurm) fn ranges(tasks: &BTreeSet<u32>) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for task in tasks {
         match spans.last_mut() {
