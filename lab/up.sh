@@ -10,6 +10,7 @@
 # ENERGY=1       SLURM reads each node's power from $LAB/pm/NODE/watts
 # IDLE_W BOOT_W SLEEP_W   what is written there at the start, when a node boots and when it sleeps
 # DB=1           with mariadb and slurmdbd, for sacct
+# MAXJOBS        how many jobs SLURM remembers, tasks of arrays and those that ended lately included
 # BOOT_S SUSPENDTIMEOUT RESUMETIMEOUT SLURMDTIMEOUT KILLWAIT   seconds
 # EXTRA_CONF     further lines for slurm.conf
 # CTLPORT NODEPORT DBDPORT   NODEPORT is the port before the first node's
@@ -18,6 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 LAB=${LAB:-/tmp/wattline-lab}
 NODES=${NODES:-4} GPUS=${GPUS:-4} CPUS=${CPUS:-64} MEM=${MEM:-500000} GPUTYPE=${GPUTYPE:-h100}
 DB=${DB:-0} ENERGY=${ENERGY:-0} GATE=${GATE:-0} PATIENCE_S=${PATIENCE_S:-300}
+MAXJOBS=${MAXJOBS:-10000}
 CTLPORT=${CTLPORT:-16817} DBDPORT=${DBDPORT:-16819} NODEPORT=${NODEPORT:-17000}
 BOOT_S=${BOOT_S:-1} SUSPENDTIMEOUT=${SUSPENDTIMEOUT:-5} RESUMETIMEOUT=${RESUMETIMEOUT:-30}
 SLURMDTIMEOUT=${SLURMDTIMEOUT:-15} KILLWAIT=${KILLWAIT:-5}
@@ -128,6 +130,7 @@ JobFileAppend=1
 RequeueExitHold=86
 KillWait=$KILLWAIT
 MinJobAge=300
+MaxJobCount=$MAXJOBS
 MessageTimeout=10
 SlurmdTimeout=$SLURMDTIMEOUT
 SlurmctldTimeout=10

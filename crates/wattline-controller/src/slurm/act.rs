@@ -372,8 +372,7 @@ impl Slurm {
             })
             .collect();
         let rivals = seen
-            .jobs
-            .iter()
+            .jobs()
             .filter(|other| other.state.waits() && !other.held && !ours.contains(&other.key.id));
         let first = rivals.filter_map(|rival| rival.priority).max();
         let Some(first) = first.filter(|first| job.priority.is_some_and(|own| own <= *first))

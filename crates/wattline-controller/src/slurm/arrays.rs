@@ -6,8 +6,9 @@
 
 use super::Slurm;
 use super::act::scontrol;
-use super::orders::{CommandLine, Order, Target};
+use super::orders::{Order, Target};
 use super::read::SlurmJob;
+use super::seen::Seen;
 use crate::backend::Known;
 use wattline_core::Timestamp;
 
@@ -25,19 +26,19 @@ impl Slurm {
             job.is_whole_array() && job.state.waits() && stranger
         };
         if self.controls() {
-            for array in seen.jobs.iter().filter(mine) {
+            for array in seen.jobs().filter(mine) {
                 let settled = self.is_settled(Target::Job(array.key.id));
                 if settled
                     && self.site.looks_after(&array.partition)
                     && !self.is_early(now, array, true)
                 {
-                    self.split(now, array, &seen.jobs);
+                    self.split(now, array, &seen);
                 }
             }
         }
     }
 
-    fn split(&mut self, now: Timestamp, array: &SlurmJob, jobs: &[SlurmJob]) {
+    fn split(&mut self, now: Timestamp, array: &SlurmJob, seen: &Seen) {
         let number = array.address();
         if !array.held {
             // Somebody has let it go, or it came past the gate.
@@ -54,12 +55,12 @@ impl Slurm {
                 && job.array_task_id.is_some()
                 && !job.state.is_over()
         };
-        let room = most.saturating_sub(jobs.iter().filter(live).count()).min(AT_ONCE);
+        let room = most.saturating_sub(seen.jobs().filter(live).count()).min(AT_ONCE);
         // To hold a task that is held changes nothing but that it gets a record.
-        let hold = |task: u32| scontrol(&["uhold", &format!("{number}_{task}")]);
         let tasks = tasks(array.array_tasks.as_deref().unwrap_or(""));
-        let lines: Vec<CommandLine> = tasks.take(room).map(hold).collect();
-        if !lines.is_empty() {
+        let names: Vec<String> = tasks.take(room).map(|task| format!("{number}_{task}")).collect();
+        if !names.is_empty() {
+            let lines = vec![scontrol(&["uhold", &names.join(",")])];
             let complaint = format!("tasks of {number} cannot be told from their array");
             self.order(now, Order::commands(Target::Job(array.key.id), lines, complaint));
         }

@@ -77,6 +77,19 @@ impl Commands {
     /// # Errors
     /// When it cannot be started, takes too long or fails.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String, CommandError> {
+        self.run_in(&[], program, args)
+    }
+
+    /// The same with variables of the environment.
+    ///
+    /// # Errors
+    /// As of [`Commands::run`].
+    pub fn run_in(
+        &self,
+        environment: &[(&str, &str)],
+        program: &str,
+        args: &[&str],
+    ) -> Result<String, CommandError> {
         let name = || program.to_owned();
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -94,6 +107,7 @@ impl Commands {
         if let Some(path) = &self.slurm_conf {
             command.env("SLURM_CONF", path);
         }
+        command.envs(environment.iter().copied());
         let mut child =
             command.spawn().map_err(|source| CommandError::Spawn { program: name(), source })?;
         let out = child.stdout.take().map(read_all);

@@ -6,6 +6,7 @@
 //! next controller looks what became of it.
 
 use super::command::Commands;
+use super::look::Looker;
 use super::orders::{CommandLine, Failure, Lane, Order, Outcome, Ticks, Work};
 use super::readings::Readings;
 use super::seen::{Seen, SeenError};
@@ -18,8 +19,12 @@ use std::time::{Duration, Instant};
 
 /// Threads of each lane: so many nodes may hang, or commands wait for slurmctld, at a time.
 const WORKERS: usize = 4;
-/// Looks take at most about two thirds of the time: SLURM has others to answer too.
-const REST: f64 = 0.5;
+/// Between looks there is this many times as long as one takes: SLURM has others to answer too, and
+/// at ten thousand jobs, where one takes 0.3 s, a minute has 50 looks.
+const REST: u32 = 3;
+/// But no more than this: a GPU that is free is to be given away within three seconds, of which a
+/// look, a plan and SLURM's own start take up to two.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// SLURM that does not answer is asked again after pauses that double up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -138,17 +143,17 @@ impl Shared {
 
     fn look(&self) {
         let mut failures: u32 = 0;
-        let mut ended = BTreeMap::new();
+        let mut looker = Looker::default();
         loop {
             let began = Instant::now();
             let progress = self.site.config.progress.as_deref();
-            let seen = Seen::look_all(&self.commands, &self.ticks, progress, &mut ended);
+            let seen = looker.look_all(&self.commands, &self.ticks, progress);
             let took = began.elapsed();
             failures = if seen.is_ok() { 0 } else { failures.saturating_add(1) };
             self.board().look = Some((seen, began));
             (self.wake)();
             let pause = match failures {
-                0 => self.poll().saturating_sub(took).max(took.mul_f64(REST)),
+                0 => rest(self.poll(), took),
                 count => (self.poll() * 2_u32.saturating_pow(count.min(16))).min(LONGEST_PAUSE),
             };
             if !self.rest(pause) {
@@ -164,7 +169,7 @@ impl Shared {
             self.board().readings = Some(readings);
             (self.wake)();
             let took = began.elapsed();
-            if !self.rest(self.poll().saturating_sub(took).max(took.mul_f64(REST))) {
+            if !self.rest(rest(self.poll(), took)) {
                 return;
             }
         }
@@ -188,6 +193,11 @@ impl Shared {
             (self.wake)();
         }
     }
+}
+
+/// The pause after a look that took so long.
+fn rest(poll: Duration, took: Duration) -> Duration {
+    poll.saturating_sub(took).max((took * REST).min(LONGEST_REST))
 }
 
 /// Carries an order out, however long that takes.

@@ -92,7 +92,7 @@ impl Slurm {
     /// Where a part may run: on nodes that no other part may have. None if there are too few.
     pub(super) fn seats_of_part(&self, job: &SlurmJob) -> Option<Seats> {
         let seen = self.seen.as_ref()?;
-        let mut parts: Vec<&SlurmJob> = (seen.jobs.iter())
+        let mut parts: Vec<&SlurmJob> = (seen.jobs())
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .collect();
         parts.sort_by_key(|part| part.het_job_offset);
@@ -123,8 +123,7 @@ impl Slurm {
     ) -> Parts {
         let Some(seen) = self.seen.clone().filter(|_| job.leads()) else { return Parts::Gather };
         let parts: Option<Vec<Part<'_>>> = seen
-            .jobs
-            .iter()
+            .jobs()
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .map(|part| {
                 let id = known.registry.find(&super::seen::key(part))?;

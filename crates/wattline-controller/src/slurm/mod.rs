@@ -23,6 +23,7 @@ pub mod doctor;
 mod eligibility;
 mod heterogeneous;
 mod limits;
+mod look;
 mod measurement_window;
 pub mod metadata;
 mod meters;
@@ -35,6 +36,7 @@ mod readings;
 mod reconcile;
 mod refusal;
 pub mod release;
+mod release_lists;
 mod reshape;
 mod runs;
 mod seen;
@@ -240,7 +242,10 @@ impl Slurm {
     fn is_settled(&self, target: Target) -> bool {
         let look = match target {
             Target::Limits(_) => self.readings.began,
-            Target::Job(_) | Target::Node(_) | Target::Slurmd(_) => {
+            Target::Node(_) => {
+                self.seen.as_ref().map_or_else(Default::default, |seen| seen.nodes_began)
+            }
+            Target::Job(_) | Target::Slurmd(_) => {
                 self.seen.as_ref().map_or_else(Default::default, |seen| seen.began)
             }
         };
@@ -263,11 +268,11 @@ impl Slurm {
         match looked.seen {
             Ok(mut seen) => {
                 seen.recognise(known.registry);
-                self.foreign = (seen.jobs.iter())
+                self.foreign = (seen.jobs())
                     .filter(|job| !self.site.looks_after(&job.partition))
                     .map(|job| job.key.id)
                     .collect();
-                self.orders.forget(seen.began.min(self.readings.began));
+                self.orders.forget(seen.began.min(seen.nodes_began).min(self.readings.began));
                 self.seen = Some(Arc::new(seen));
                 self.looked = Some(began);
                 self.blind = None;

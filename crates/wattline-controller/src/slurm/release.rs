@@ -7,13 +7,16 @@
 
 use super::deferred::{self, is_parked};
 use super::limits::SAME;
+use super::look::Looker;
+use super::orders::Ticks;
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
+use super::release_lists;
 use super::seen::{NodeIs, Seen, SeenError, node_is};
 use super::{Slurm, command::printable};
 use crate::backend::Known;
 use crate::job_registry::{Request, SlurmOrigin};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use wattline_core::Timestamp;
 use wattline_core::ids::{JobId, NodeId};
@@ -106,14 +109,18 @@ pub struct Release {
     scope: Scope,
     dry_run: bool,
     items: BTreeMap<(Kind, String), Item>,
+    looker: Looker,
     looked: bool,
+    /// Jobs that need no more than to be released, at this turn.
+    plain: Vec<SlurmJob>,
 }
 
 impl Release {
     /// Nothing was done yet. With `dry_run` nothing will be, and one turn says what would.
     #[must_use]
     pub fn new(scope: Scope, dry_run: bool) -> Self {
-        Self { scope, dry_run, items: BTreeMap::new(), looked: false }
+        let (items, plain) = (BTreeMap::new(), Vec::new());
+        Self { scope, dry_run, items, looker: Looker::without_gpus(), looked: false, plain }
     }
 
     /// Whether nothing more will change.
@@ -138,7 +145,7 @@ impl Release {
         slurm: &mut Slurm,
         known: Known<'_>,
     ) -> Result<Vec<Line>, SeenError> {
-        let mut seen = Seen::look(&slurm.commands)?;
+        let mut seen = self.looker.look(&slurm.commands, &Ticks::default())?;
         seen.recognise(known.registry);
         let mut changed = Vec::new();
         if self.scope == Scope::All {
@@ -163,7 +170,7 @@ impl Release {
                 self.note(now, line, &mut changed);
             }
         }
-        for job in &seen.jobs {
+        for job in seen.jobs() {
             let wanted = match self.scope {
                 Scope::All => true,
                 Scope::Job(only) => only == job.key.id,
@@ -173,6 +180,8 @@ impl Release {
                 self.note(now, line, &mut changed);
             }
         }
+        // Who is still held at the next turn is told again, by itself.
+        release_lists::release(&slurm.commands, &std::mem::take(&mut self.plain));
         self.missing(now, &seen, slurm, &mut changed);
         self.looked = true;
         Ok(changed)
@@ -181,7 +190,7 @@ impl Release {
     /// Things that were named and are not there, or are gone by now.
     fn missing(&mut self, now: Timestamp, seen: &Seen, slurm: &Slurm, changed: &mut Vec<Line>) {
         let line = match &self.scope {
-            Scope::Job(number) if !seen.jobs.iter().any(|job| job.key.id == *number) => {
+            Scope::Job(number) if !seen.jobs().any(|job| job.key.id == *number) => {
                 let name = number.to_string();
                 Some(Line::new(Kind::Job, &name, Outcome::Failed, "SLURM shows no such job"))
             }
@@ -194,10 +203,10 @@ impl Release {
         if let Some(line) = line {
             self.note(now, line, changed);
         }
-        let here = |name: &str| seen.jobs.iter().any(|job| job.address() == name);
+        let here: BTreeSet<String> = seen.jobs().map(SlurmJob::address).collect();
         let gone: Vec<String> = (self.items.values().map(|item| &item.line))
             .filter(|line| line.kind == Kind::Job && line.outcome == Outcome::Waits)
-            .filter(|line| !here(&line.name))
+            .filter(|line| !here.contains(&line.name))
             .map(|line| line.name.clone())
             .collect();
         for name in gone {
@@ -477,7 +486,10 @@ impl Release {
         if !self.may_tell(now, Kind::Job, &name) {
             return None;
         }
-        if let Err(error) = give_back(now, slurm, job, &name, before, on_hold)
+        let plain = before.is_none() && !on_hold && job.key.restarts == 0 && !is_parked(job);
+        if plain && self.scope == Scope::All && self.tries(Kind::Job, &name) == 1 {
+            self.plain.push(job.clone());
+        } else if let Err(error) = give_back(now, slurm, job, &name, before, on_hold)
             && self.tries(Kind::Job, &name) >= MOST_TRIES
         {
             return line(Outcome::Failed, &error.to_string());

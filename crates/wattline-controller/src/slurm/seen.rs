@@ -1,12 +1,13 @@
 //! What SLURM shows at one time.
 
 use super::command::{CommandError, Commands};
-use super::orders::{Stamp, Ticks};
-use super::progress::{self, Said};
-use super::read::{self, JobKey, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
+use super::look::read_nodes;
+use super::orders::Stamp;
+use super::progress::Said;
+use super::read::{self, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
 use crate::job_registry::{JobRegistry, SlurmKey};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::ids::JobId;
 
@@ -21,71 +22,53 @@ pub enum SeenError {
     Read(#[from] ReadError),
 }
 
+/// Nodes by name.
+pub(super) type Nodes = BTreeMap<String, SlurmNode>;
+
 /// All jobs and nodes.
 #[derive(Debug)]
 pub(super) struct Seen {
-    pub(super) jobs: Vec<SlurmJob>,
-    pub(super) nodes: BTreeMap<String, SlurmNode>,
+    jobs: Vec<Arc<SlurmJob>>,
+    pub(super) nodes: Arc<Nodes>,
     /// Jobs that are known.
     known: BTreeMap<JobId, usize>,
     /// What jobs say about themselves, by their numbers.
     pub(super) said: BTreeMap<u32, Said>,
-    /// When it was looked.
+    /// When it was looked at jobs.
     pub(super) began: Stamp,
+    /// And at nodes, which may be earlier.
+    pub(super) nodes_began: Stamp,
 }
 
 impl Seen {
-    /// Asks SLURM.
+    /// Asks SLURM for everything.
     pub(super) fn look(commands: &Commands) -> Result<Self, SeenError> {
-        let jobs = commands.run("squeue", &["--json", "--states=all"])?;
-        let jobs = read::jobs(&jobs)?;
-        let nodes = match read::nodes(&commands.run("sinfo", &["--json"])?) {
-            Ok(nodes) => nodes,
-            // Newer releases show groups of nodes there, and older ones know only the first.
-            Err(error) => commands
-                .run("scontrol", &["show", "nodes", "--json"])
-                .ok()
-                .and_then(|text| read::nodes(&text).ok())
-                .ok_or(error)?,
-        };
-        let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        let jobs = read::jobs(&commands.run("squeue", &["--json", "--states=all"])?)?;
+        let jobs = jobs.into_iter().map(Arc::new).collect();
+        let nodes = Arc::new(read_nodes(commands)?);
+        Ok(Self::new(jobs, (nodes, Stamp::default()), Stamp::default()))
+    }
+
+    /// What was read.
+    pub(super) fn new(
+        jobs: Vec<Arc<SlurmJob>>,
+        (nodes, nodes_began): (Arc<Nodes>, Stamp),
+        began: Stamp,
+    ) -> Self {
         let (known, said) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { jobs, nodes, known, said, began: Stamp::default() })
+        Self { jobs, nodes, known, said, began, nodes_began }
     }
 
     /// As if it had been shown.
     #[cfg(test)]
     pub(super) fn of(jobs: Vec<SlurmJob>, nodes: Vec<SlurmNode>, began: Stamp) -> Self {
-        let nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
-        Self { jobs, nodes, known: BTreeMap::new(), said: BTreeMap::new(), began }
+        let nodes: Nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        Self::new(jobs.into_iter().map(Arc::new).collect(), (Arc::new(nodes), began), began)
     }
 
-    /// The same, with what jobs say about themselves there. `ended` keeps what those said last that
-    /// have ended: they say nothing new.
-    pub(super) fn look_all(
-        commands: &Commands,
-        ticks: &Ticks,
-        progress: Option<&Path>,
-        ended: &mut BTreeMap<JobKey, Option<Said>>,
-    ) -> Result<Self, SeenError> {
-        let began = ticks.next();
-        let mut seen = Self { began, ..Self::look(commands)? };
-        let Some(folder) = progress else { return Ok(seen) };
-        let mut still = BTreeMap::new();
-        for job in &seen.jobs {
-            if job.state.waits() && job.key.restarts == 0 {
-                continue;
-            }
-            let read = || progress::read(folder, job.key.id, job.user_id);
-            let said = if job.state.is_over() {
-                *still.entry(job.key).or_insert_with(|| ended.remove(&job.key).unwrap_or_else(read))
-            } else {
-                read()
-            };
-            seen.said.extend(said.map(|said| (job.key.id, said)));
-        }
-        *ended = still;
-        Ok(seen)
+    /// All jobs.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &SlurmJob> {
+        self.jobs.iter().map(|job| &**job)
     }
 
     /// Finds the jobs that are known.
@@ -97,12 +80,12 @@ impl Seen {
 
     /// A job that is known.
     pub(super) fn job(&self, id: JobId) -> Option<&SlurmJob> {
-        self.jobs.get(*self.known.get(&id)?)
+        self.jobs.get(*self.known.get(&id)?).map(|job| &**job)
     }
 
     /// All jobs that are known.
     pub(super) fn known(&self) -> impl Iterator<Item = (JobId, &SlurmJob)> {
-        self.known.iter().filter_map(|(id, at)| Some((*id, self.jobs.get(*at)?)))
+        self.known.iter().filter_map(|(id, at)| Some((*id, &**self.jobs.get(*at)?)))
     }
 
     /// Jobs that nobody has told of yet.
@@ -110,7 +93,7 @@ impl Seen {
         &'a self,
         registry: &'a JobRegistry,
     ) -> impl Iterator<Item = &'a SlurmJob> {
-        self.jobs.iter().filter(|job| registry.find(&key(job)).is_none())
+        self.jobs().filter(|job| registry.find(&key(job)).is_none())
     }
 }
 

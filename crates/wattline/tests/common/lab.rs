@@ -33,6 +33,8 @@ fn root() -> PathBuf {
 /// A lab that goes down when it is dropped.
 pub struct Lab {
     pub folder: PathBuf,
+    /// What the controller's environment has besides.
+    pub env: Vec<(String, String)>,
     power: Option<Child>,
     controller: Option<Child>,
 }
@@ -62,7 +64,7 @@ impl Lab {
                 .output()
                 .unwrap();
             if up.status.success() {
-                let lab = Self { folder, power: None, controller: None };
+                let lab = Self { folder, env: Vec::new(), power: None, controller: None };
                 return Some(lab.furnished());
             }
             eprintln!("{}", String::from_utf8_lossy(&up.stderr));
@@ -128,6 +130,7 @@ impl Lab {
             .arg(self.folder.join("journal"))
             .arg("--socket")
             .arg(self.socket())
+            .envs(self.env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(open())
             .stderr(open())
@@ -163,6 +166,11 @@ impl Lab {
             value.unwrap_or_else(|| panic!("no {name}in\n{text}")).parse().unwrap()
         };
         (0.5 * (of("start") + of("restart")), of("stop"))
+    }
+
+    /// The number of its process.
+    pub fn controller_pid(&self) -> Option<u32> {
+        self.controller.as_ref().map(Child::id)
     }
 
     /// Whether the controller still runs.

@@ -135,7 +135,7 @@ fn of_slurm(
     let mut found = Vec::new();
     match Seen::look(commands) {
         Ok(seen) => {
-            let (jobs, nodes) = (seen.jobs.len(), seen.nodes.len());
+            let (jobs, nodes) = (seen.jobs().count(), seen.nodes.len());
             found.push(Finding::ok("SLURM's JSON", format!("{jobs} jobs, {nodes} nodes")));
             let wrong = slurm.map(|slurm| slurm.site.check(&seen)).unwrap_or_default();
             for error in &wrong {

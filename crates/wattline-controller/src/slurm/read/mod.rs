@@ -7,6 +7,7 @@
 //!
 //! Nothing here runs a command or knows what happens next.
 
+pub mod compact;
 mod gres;
 mod job;
 mod node;

@@ -1,0 +1,352 @@
+//! Looks at SLURM that cost what has changed.
+//!
+//! Each look reads one line of text for each job ([`compact`]) and applies those that differ from
+//! the line before to the job's record. Records come from full answers (`squeue --json`), which take
+//! seconds for ten thousand jobs: the first one is waited for, later ones are read beside the looks,
+//! when a job is there of which no record is, or lines do not tell enough, and every now and then.
+//! A full answer is only a new base: the next lines go over it, so that its age does not matter.
+//!
+//! Where lines are not understood each look reads the full answer, as if there were no lines.
+
+use super::command::Commands;
+use super::orders::{Stamp, Ticks};
+use super::read::compact::{self, Applied, Entry};
+use super::read::{self, JobKey, SlurmJob, SlurmNode};
+use super::seen::{Nodes, Seen, SeenError, node_is};
+use super::{progress, seen::NodeIs};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A full answer is read at least this often, for what lines do not tell: a comment, a name, nodes
+/// that are excluded. At 3 s for ten thousand jobs these are 1 % of the time; with half of it the
+/// cost doubles, with twice as much its owner waits ten minutes for what he has changed.
+const FULL_EVERY: Duration = Duration::from_secs(300);
+/// Between full answers there are at least so many times as long as one takes: jobs come in all the
+/// time, and slurmctld has others to answer. At ten thousand jobs a new one is known within 15 s.
+const FULL_SHARE: u32 = 4;
+/// A full answer that takes no longer than this is waited for: a job that is new in a short queue
+/// is known at the same look. At 0.3 ms for each job these are 800 jobs.
+const FULL_WAITED_FOR: Duration = Duration::from_millis(250);
+/// Jobs whose GPUs are asked for at one look, at some 10 ms each. The others wait for the next one.
+const MOST_DETAILS: usize = 64;
+/// Nodes on which nothing happens are asked for this often: what an administrator does to them and
+/// nodes that are lost are known within three seconds. Half costs 15 commands a minute more.
+const NODES_EVERY: Duration = Duration::from_millis(2_500);
+
+type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
+
+/// What is known of SLURM from one look to the next.
+#[derive(Debug, Default)]
+pub(super) struct Looker {
+    jobs: BTreeMap<u32, Record>,
+    nodes: Option<NodesRead>,
+    full: FullAnswers,
+    /// Nobody needs to know which GPUs jobs hold.
+    skips_gpus: bool,
+    /// What those said last that have ended: they say nothing new.
+    ended: BTreeMap<JobKey, Option<progress::Said>>,
+}
+
+/// A job, and the line that it was brought up to date with; none if it came with a full answer.
+#[derive(Debug)]
+struct Record {
+    job: Arc<SlurmJob>,
+    line: Option<Box<str>>,
+    /// Which GPUs it holds is not known.
+    lacks_gpus: bool,
+}
+
+#[derive(Debug)]
+struct NodesRead {
+    nodes: Arc<Nodes>,
+    stamp: Stamp,
+    at: Instant,
+    /// Some are on their way to sleep or up.
+    moving: bool,
+}
+
+/// When full answers were read, and the one that is being read.
+#[derive(Debug, Default)]
+struct FullAnswers {
+    last: Option<(Instant, Duration)>,
+    wanted: bool,
+    beside: Option<JoinHandle<Full>>,
+}
+
+impl FullAnswers {
+    fn is_due(&self) -> bool {
+        self.last.is_none_or(|(ended, took)| {
+            let pause = if self.wanted { took * FULL_SHARE } else { FULL_EVERY };
+            ended.elapsed() >= pause.min(FULL_EVERY)
+        })
+    }
+
+    fn is_quick(&self) -> bool {
+        self.last.is_some_and(|(_, took)| took <= FULL_WAITED_FOR)
+    }
+
+    fn ended(&mut self, took: Duration, fine: bool) {
+        self.last = Some((Instant::now(), took));
+        self.wanted &= !fine;
+    }
+}
+
+fn read_full(commands: &Commands) -> Full {
+    let began = Instant::now();
+    let jobs = commands
+        .run("squeue", &["--json", "--states=all"])
+        .map_err(SeenError::from)
+        .and_then(|text| Ok(read::jobs(&text)?));
+    (jobs, began.elapsed())
+}
+
+/// All nodes, by name.
+pub(super) fn read_nodes(commands: &Commands) -> Result<Nodes, SeenError> {
+    let nodes: Vec<SlurmNode> = match read::nodes(&commands.run("sinfo", &["--json"])?) {
+        Ok(nodes) => nodes,
+        // Newer releases show groups of nodes there, and older ones know only the first.
+        Err(error) => commands
+            .run("scontrol", &["show", "nodes", "--json"])
+            .ok()
+            .and_then(|text| read::nodes(&text).ok())
+            .ok_or(error)?,
+    };
+    Ok(nodes.into_iter().map(|node| (node.name.clone(), node)).collect())
+}
+
+impl Looker {
+    /// One that does not ask which GPUs jobs hold that have just started.
+    pub(super) fn without_gpus() -> Self {
+        Self { skips_gpus: true, ..Self::default() }
+    }
+
+    /// Looks at SLURM.
+    ///
+    /// # Errors
+    /// When it does not answer, or what it says is not understood: then nothing is known.
+    pub(super) fn look(&mut self, commands: &Commands, ticks: &Ticks) -> Result<Seen, SeenError> {
+        let (began, begun) = (ticks.next(), Instant::now());
+        self.take_full(commands)?;
+        let moved = match self.read_lines(commands) {
+            // Without lines that make sense only a full answer says what is.
+            Err(SeenError::Read(_)) => {
+                if self.full.last.is_none_or(|(ended, _)| ended < begun) {
+                    self.read_full(commands)?;
+                }
+                true
+            }
+            other => other?,
+        };
+        let nodes = self.nodes(commands, ticks, moved)?;
+        let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
+        Ok(Seen::new(jobs, nodes, began))
+    }
+
+    /// The same, with what jobs say about themselves there.
+    pub(super) fn look_all(
+        &mut self,
+        commands: &Commands,
+        ticks: &Ticks,
+        folder: Option<&Path>,
+    ) -> Result<Seen, SeenError> {
+        let mut seen = self.look(commands, ticks)?;
+        let Some(folder) = folder else { return Ok(seen) };
+        let (mut still, mut all) = (BTreeMap::new(), BTreeMap::new());
+        for job in seen.jobs() {
+            if job.state.waits() && job.key.restarts == 0 {
+                continue;
+            }
+            let read = || progress::read(folder, job.key.id, job.user_id);
+            let said = if job.state.is_over() {
+                let before = || self.ended.remove(&job.key).unwrap_or_else(read);
+                *still.entry(job.key).or_insert_with(before)
+            } else {
+                read()
+            };
+            all.extend(said.map(|said| (job.key.id, said)));
+        }
+        self.ended = still;
+        seen.said = all;
+        Ok(seen)
+    }
+
+    /// Reads a full answer if one is due: the first one, and those that are quick, at once.
+    fn take_full(&mut self, commands: &Commands) -> Result<(), SeenError> {
+        if let Some(beside) = self.full.beside.take_if(|beside| beside.is_finished()) {
+            // A thread that died has no answer; another one is asked.
+            if let Ok((jobs, took)) = beside.join() {
+                self.full.ended(took, jobs.is_ok());
+                // While it could not be read lines say whether SLURM answers.
+                if let Ok(jobs) = jobs {
+                    self.rebase(jobs);
+                }
+            }
+        }
+        if self.full.beside.is_some() || !self.full.is_due() {
+            return Ok(());
+        }
+        if self.full.last.is_none() || self.full.is_quick() {
+            return self.read_full(commands);
+        }
+        let own = commands.clone();
+        let name = "wattline-full-look".to_owned();
+        match Builder::new().name(name).spawn(move || read_full(&own)) {
+            Ok(beside) => self.full.beside = Some(beside),
+            // No thread is to be had.
+            Err(_) => self.read_full(commands)?,
+        }
+        Ok(())
+    }
+
+    fn read_full(&mut self, commands: &Commands) -> Result<(), SeenError> {
+        let (jobs, took) = read_full(commands);
+        let jobs = jobs?;
+        self.full.ended(took, true);
+        self.rebase(jobs);
+        Ok(())
+    }
+
+    fn rebase(&mut self, jobs: Vec<SlurmJob>) {
+        let mut before = std::mem::take(&mut self.jobs);
+        let record = |job: SlurmJob| {
+            let same = before.remove(&job.key.id).filter(|record| *record.job == job);
+            let id = job.key.id;
+            let job = same.map_or_else(|| Arc::new(job), |record| record.job);
+            (id, Record { job, line: None, lacks_gpus: false })
+        };
+        self.jobs = jobs.into_iter().map(record).collect();
+    }
+
+    /// Brings all records up to date. Says whether any job has taken or left GPUs.
+    fn read_lines(&mut self, commands: &Commands) -> Result<bool, SeenError> {
+        let arguments = compact::arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let text = commands.run_in(&compact::ENVIRONMENT, "squeue", &arguments)?;
+        let entries = compact::entries(&text)?;
+        let mut moved = self.apply(&entries)?;
+        // A job without a record is read at once if that takes no time.
+        if self.full.wanted && self.full.is_quick() && self.full.is_due() {
+            self.read_full(commands)?;
+            moved |= self.apply(&entries)?;
+        }
+        if !self.skips_gpus {
+            self.ask_for_gpus(commands);
+        }
+        Ok(moved)
+    }
+
+    fn apply(&mut self, entries: &[Entry<'_>]) -> Result<bool, SeenError> {
+        let (mut moved, mut wanted) = (false, false);
+        let mut before = std::mem::take(&mut self.jobs);
+        let mut jobs: BTreeMap<u32, Record> = BTreeMap::new();
+        let mut outcome = Ok(());
+        for entry in entries {
+            let known = before.get(&entry.id);
+            let same = known.and_then(|record| record.line.as_ref());
+            if !same.is_some_and(|line| entry.is(line)) {
+                match apply_one(entry, known, &jobs) {
+                    Ok(Some(one)) => {
+                        moved |= one.moved;
+                        wanted |= one.is_vague;
+                        jobs.insert(entry.id, one.record);
+                    }
+                    Ok(None) => wanted = true,
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
+                }
+                before.remove(&entry.id);
+            } else if let Some(record) = before.remove(&entry.id) {
+                jobs.insert(entry.id, record);
+            }
+        }
+        // Who is not listed any more has left. Where a line made no sense nothing is known of that.
+        moved |= before.values().any(|record| record.job.state.holds_gpus());
+        if outcome.is_err() {
+            jobs.append(&mut before);
+        }
+        self.full.wanted |= wanted;
+        self.jobs = jobs;
+        outcome.map(|()| moved)
+    }
+
+    /// Which GPUs jobs hold that have just started. What cannot be told is in the next full answer.
+    fn ask_for_gpus(&mut self, commands: &Commands) {
+        let lacking = self.jobs.values_mut().filter(|record| record.lacks_gpus);
+        for record in lacking.take(MOST_DETAILS) {
+            let job = &record.job;
+            let number = match (job.het_job_id, job.het_job_offset) {
+                (Some(het), Some(offset)) => format!("{het}+{offset}"),
+                _ => job.address(),
+            };
+            let text = commands.run("scontrol", &["--details", "show", "job", &number]);
+            let gpus = text.ok().and_then(|t| compact::gpus(&t, job.key.id, &job.nodes).ok());
+            let Some(gpus) = gpus else {
+                self.full.wanted = true;
+                continue;
+            };
+            let held = Some(compact::sum(&gpus));
+            record.job = Arc::new(SlurmJob { gpus, gpus_held: held, ..SlurmJob::clone(job) });
+            record.lacks_gpus = false;
+        }
+    }
+
+    fn nodes(
+        &mut self,
+        commands: &Commands,
+        ticks: &Ticks,
+        moved: bool,
+    ) -> Result<(Arc<Nodes>, Stamp), SeenError> {
+        let old = |read: &NodesRead| moved || read.moving || read.at.elapsed() >= NODES_EVERY;
+        if let Some(read) = self.nodes.as_ref().filter(|read| !old(read)) {
+            return Ok((Arc::clone(&read.nodes), read.stamp));
+        }
+        let (stamp, at) = (ticks.next(), Instant::now());
+        let nodes = Arc::new(read_nodes(commands)?);
+        let moving = nodes.values().any(|node| matches!(node_is(node), NodeIs::Moving));
+        self.nodes = Some(NodesRead { nodes: Arc::clone(&nodes), stamp, at, moving });
+        Ok((nodes, stamp))
+    }
+}
+
+struct One {
+    record: Record,
+    /// It has taken or left GPUs.
+    moved: bool,
+    is_vague: bool,
+}
+
+/// One record brought up to date. None: there is none to begin with.
+fn apply_one(
+    entry: &Entry<'_>,
+    known: Option<&Record>,
+    others: &BTreeMap<u32, Record>,
+) -> Result<Option<One>, SeenError> {
+    let applied = match known {
+        Some(record) => entry.apply(&record.job)?,
+        // Arrays have lower numbers than their tasks, so theirs was applied before.
+        None => match entry.array().and_then(|array| others.get(&array)) {
+            Some(array) => entry.split_from(&array.job)?,
+            None => None,
+        },
+    };
+    let Some(Applied { job, lacks_gpus, is_vague }) = applied else { return Ok(None) };
+    let memory = |line: &str| compact::memory_of(line) != entry.memory();
+    let before = known.and_then(|record| record.line.as_deref());
+    let is_vague = is_vague || before.is_some_and(memory);
+    let holds = job.state.holds_gpus();
+    let held = known.is_some_and(|record| record.job.state.holds_gpus());
+    // One that lacked them still does, unless they are in a full answer by now.
+    let lacked = known.is_some_and(|record| record.lacks_gpus);
+    let job = match known {
+        Some(record) if *record.job == job => Arc::clone(&record.job),
+        _ => Arc::new(job),
+    };
+    let lacks_gpus = holds && (lacks_gpus || lacked);
+    let record = Record { job, line: Some(entry.text()), lacks_gpus };
+    Ok(Some(One { record, moved: holds != held || lacks_gpus, is_vague }))
+}
