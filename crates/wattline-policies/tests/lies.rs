@@ -14,6 +14,7 @@ use wattline_core::check;
 use wattline_core::engine::{Alert, Event, EventError};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::Work;
+use wattline_core::plan::Refusal;
 use wattline_core::prices::Prices;
 use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
@@ -25,7 +26,7 @@ type Lie = (u8, u32, u64, f64, u32);
 
 fn lies() -> impl Strategy<Value = Vec<Lie>> {
     let after = prop_oneof![Just(0_u32), 0_u32..400];
-    vec((0_u8..17, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
+    vec((0_u8..20, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
 }
 
 fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
@@ -52,6 +53,17 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
             weight: EurosPerSecond::new(value / 1e3),
         },
         15 => Event::NodeClosed(node),
+        16 => Event::Foreign { job, foreign: value > 500.0 },
+        17 | 18 => {
+            let all = [
+                Refusal::Resources,
+                Refusal::Nodes,
+                Refusal::Limit,
+                Refusal::Licences,
+                Refusal::Other,
+            ];
+            Event::Refused { action, why: all[id as usize % all.len()] }
+        }
         _ => Event::Clock,
     }
 }
@@ -65,6 +77,7 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
     match event {
         Event::Cancelled(job)
         | Event::OnHold { job, .. }
+        | Event::Foreign { job, .. }
         | Event::Updated { job, .. }
         | Event::Finished(job)
         | Event::Started { job, .. }
