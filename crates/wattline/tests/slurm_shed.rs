@@ -41,10 +41,10 @@ fn srun(lab: &Lab, seconds: u32) -> Child {
 
 /// Seconds from `from` until no sample is above the line any more.
 fn time_below(samples: &[(f64, f64)], from: f64, until: f64, line: f64) -> Option<f64> {
-    let within = samples.iter().filter(|(at, _)| *at >= from && *at <= until);
+    let mut within = samples.iter().filter(|(at, _)| *at >= from && *at <= until);
     let above = within.clone().filter(|(_, watts)| *watts > line).map(|(at, _)| *at);
     let last = above.fold(from, f64::max);
-    let (end, _) = within.last()?;
+    let (end, _) = within.next_back()?;
     (*end > last + 2.0).then_some(last - from)
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn set(
     let calendar = input.value.calendar.as_ref().map(calendar).transpose()?;
     if query.0.dry_run || input.value.dry_run {
         let forecast = ask(&api, &who, move |inside| forecast(inside, calendar.as_ref())).await?;
-        return Ok(Json(SetAnswer::Forecast(forecast)).into_response());
+        return Ok(Json(SetAnswer::Forecast(Box::new(forecast))).into_response());
     }
     let now = api.daemon.cluster_clock().now();
     let (at_once, budget) = (calendar.as_ref().map(|c| c.at(now)), calendar.clone());
@@ -73,7 +73,7 @@ pub(super) async fn set(
 #[serde(untagged)]
 enum SetAnswer {
     Set(BudgetRequest),
-    Forecast(BudgetForecast),
+    Forecast(Box<BudgetForecast>),
 }
 
 fn calendar(changing: &Changing) -> Answer<Calendar<Watts>> {
