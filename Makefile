@@ -46,9 +46,9 @@ test: lint
 	@mkdir -p $(OUT)
 	$(CARGO) test --workspace --locked --no-run
 	@echo "Tests on SLURM. The others run beside them; theirs is shown when both are done."
-	@WATTLINE_LAB=no nice -n 19 $(CARGO) test --workspace --locked >$(OUT)/tests.txt 2>&1 & others=$$!; \
+	@WATTLINE_LAB=no nice -n 19 $(CARGO) test --workspace --locked --no-fail-fast >$(OUT)/tests.txt 2>&1 & others=$$!; \
 	trap 'kill $$others; exit 130' INT TERM; \
-	$(CARGO) test --workspace --locked --test 'slurm_*'; slurm=$$?; \
+	$(CARGO) test --workspace --locked --no-fail-fast --test 'slurm_*'; slurm=$$?; \
 	wait $$others; others=$$?; cat $(OUT)/tests.txt; \
 	test $$slurm = 0 -a $$others = 0
 	lab/check.sh

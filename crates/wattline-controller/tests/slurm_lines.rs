@@ -5,9 +5,9 @@ use wattline_controller::slurm::read::compact::{self, Entry};
 use wattline_controller::slurm::read::{self, ReadError, SlurmJob, State};
 use wattline_core::units::Seconds;
 
-const WAITS: &str = "7|7|N/A|1795043307|0|1000|gpu|PENDING|JobHeldUser|0|0||||OK|(null)|\
+const WAITS: &str = "7|7|N/A|1795043307|0|1000|gpu|PENDING|JobHeldUser|0|0|||OK|(null)|\
     gres:gpu:1|N/A|N/A|N/A|1|1|1|100M|UNLIMITED|N/A|N/A|N/A|0|(null)|1|";
-const RUNS: &str = "7|7|N/A|1795043307|0|1000|gpu|RUNNING|None|4294901757|0|n[1-2]|n1||NO|a100|\
+const RUNS: &str = "7|7|N/A|1795043307|0|1000|gpu|RUNNING|None|4294901757|0|n[1-2]|n1|NO|a100|\
     gres:gpu:1|N/A|N/A|cpu=2,node=2,gres/gpu=2|2|2|2|100M|1-02:03:04|1795043526|1795133000|\
     1795043526|0|(null)|1|";
 
