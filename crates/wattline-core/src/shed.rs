@@ -77,8 +77,9 @@ fn go_down(draft: &mut Draft<'_>, budget: Watts, may: Shed) {
             return;
         }
     }
+    let stays = |id: &JobId| state.job(*id).is_pinned() || state.job(*id).is_foreign();
     let (pinned, stoppable): (Vec<JobId>, Vec<JobId>) =
-        in_order(state).into_iter().partition(|id| state.job(*id).is_pinned());
+        in_order(state).into_iter().partition(stays);
     for job in stoppable {
         draft.stop(job);
         if draft.committed() <= budget {

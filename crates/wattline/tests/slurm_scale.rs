@@ -97,13 +97,6 @@ fn memory(pid: u32, what: &str) -> f64 {
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-/// A figure of `GET /v1/status`.
-fn status(lab: &Lab) -> Option<serde_json::Value> {
-    let socket = lab.socket().display().to_string();
-    let output = lab.run("curl", &["-s", "--unix-socket", &socket, "http://lab/v1/status"]);
-    serde_json::from_slice(&output.stdout).ok()
-}
-
 /// When jobs started, as slurmctld's prolog says: number and seconds since 1970.
 fn starts(lab: &Lab) -> Vec<(u32, f64)> {
     let log = fs::read_to_string(lab.folder.join("events/log")).unwrap_or_default();
@@ -147,11 +140,11 @@ fn ten_thousand_jobs_wait() {
     lab.until("all GPUs to be taken", LONG, || starts(&lab).len() >= gpus);
     println!("{gpus} GPUs taken {:.1} s after the start", began.elapsed().as_secs_f64());
     lab.until("all jobs to be known", LONG, || {
-        status(&lab)
+        lab.status()
             .is_some_and(|status| status["waiting"].as_u64().unwrap_or(0) > u64::from(JOBS - 100))
     });
     println!("all jobs known {:.1} s after the start", began.elapsed().as_secs_f64());
-    let first = status(&lab).unwrap();
+    let first = lab.status().unwrap();
     println!("turns so far: p99 {} ms, max {} ms", first["turn_p99_ms"], first["turn_max_ms"]);
     std::thread::sleep(Duration::from_secs(3));
 
@@ -181,7 +174,7 @@ fn ten_thousand_jobs_wait() {
     let called = commands(&counts);
     let minute = (called.len() - before) as f64 * 60.0 / seconds;
     let of = |name: &str| called[before..].iter().filter(|call| call.starts_with(name)).count();
-    let last = status(&lab).unwrap();
+    let last = lab.status().unwrap();
     let (p99, max) = (last["turn_p99_ms"].as_f64().unwrap(), last["turn_max_ms"].as_f64().unwrap());
     let (median, worst) = (quantile(&refills, 0.5), quantile(&refills, 1.0));
     println!("a freed GPU is refilled after {median:.2} s (median), {worst:.2} s (longest)");

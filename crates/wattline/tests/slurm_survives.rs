@@ -1,5 +1,6 @@
-//! The controller killed, SLURM killed and frozen, nodes lost: no job is lost, none runs twice, and
-//! an answer that does not come is never taken for an empty one.
+//! The controller killed, SLURM killed and frozen, nodes lost and drained, the disk full, under a mix of
+//! jobs: no job is lost, none runs twice, none that may not be stopped is stopped, and an answer that
+//! does not come is never taken for an empty one.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 #[path = "common/lab.rs"]
@@ -27,6 +28,35 @@ fn spec(n: u32) -> Spec {
         after: 0.0,
     }
 }
+
+/// A job that saves nothing, so that it must run through: ours, or with `open` of a partition that is
+/// not controlled.
+fn plain(lab: &Lab, name: &str, seconds: u32, options: &[&str]) -> u32 {
+    let folder = lab.folder.display();
+    let script = format!(
+        "#!/bin/bash\n#SBATCH --gres=gpu:1 --output={folder}/jobs/%j.out --open-mode=append\n\
+         echo began\nsleep {seconds}\necho ended\n"
+    );
+    lab.submit_with(name, &script, options)
+}
+
+/// Such jobs ran through, at the first try.
+fn each_ran_through(lab: &Lab, numbers: &[u32]) {
+    for number in numbers {
+        let path = lab.folder.join(format!("jobs/{number}.out"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(text, "began\nended\n", "job {number}\n{}", lab.log());
+    }
+}
+
+/// The longest turn of the controller's loop so far, in ms, as the running one tells.
+fn longest_turn(lab: &Lab) -> f64 {
+    let status = lab.status();
+    status.and_then(|status| status["turn_max_ms"].as_f64()).unwrap_or(0.0)
+}
+
+/// A turn of the loop takes no longer, whatever SLURM and the disk do.
+const MOST_PER_TURN_MS: f64 = 1000.0;
 
 /// Each job ran to its end once, each time from where it was, and never twice at a time.
 fn each_ran_once(lab: &Lab, numbers: &[u32]) {
@@ -58,33 +88,52 @@ fn a_controller_that_is_killed_fifty_times_loses_nothing() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut lab) = Lab::up("kills", &[]) else { return };
     let site = lab.site("4.5 kW", "control");
-    let mut numbers = Vec::new();
-    let began = Instant::now();
+    let (mut numbers, mut through, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    let (began, mut longest) = (Instant::now(), 0.0_f64);
     for kill in 0..KILLS {
         lab.control(&site);
-        if kill % 4 == 0 {
-            numbers.push(lab.submit(&format!("job{kill}"), &lab.train(&spec(kill))));
+        match kill % 12 {
+            0 | 4 | 8 => {
+                numbers.push(lab.submit(&format!("job{kill}"), &lab.train(&spec(kill))));
+            }
+            2 | 6 => through.push(plain(&lab, &format!("plain{kill}"), 5 + kill % 7, &[])),
+            10 => theirs.push(plain(&lab, &format!("theirs{kill}"), 6, &["-p", "open"])),
+            _ => {}
         }
         // Long enough to do something, and each time something else.
         let life = 150 + u64::from(kill.wrapping_mul(2_654_435_761) >> 20) % 1_100;
         std::thread::sleep(Duration::from_millis(life));
         assert!(lab.is_controlled(), "it ended by itself: {}", lab.log());
+        longest = longest.max(longest_turn(&lab));
         lab.kill_controller();
     }
-    println!("{KILLS} kills in {:.0} s, {} jobs", began.elapsed().as_secs_f64(), numbers.len());
+    println!(
+        "{KILLS} kills in {:.0} s, {} jobs that save, {} that do not, {} of another partition",
+        began.elapsed().as_secs_f64(),
+        numbers.len(),
+        through.len(),
+        theirs.len()
+    );
     lab.control(&site);
-    completed(&lab, &numbers, Duration::from_secs(120), || ());
+    let all: Vec<u32> = [&numbers[..], &through, &theirs].concat();
+    completed(&lab, &all, Duration::from_secs(120), || ());
     each_ran_once(&lab, &numbers);
-    // The controller knows each job once.
+    each_ran_through(&lab, &through);
+    each_ran_through(&lab, &theirs);
+    longest = longest.max(longest_turn(&lab));
+    println!("longest turn {longest:.0} ms");
+    assert!(longest <= MOST_PER_TURN_MS, "{longest} ms");
+    // The controller knows each job once. Those of the other partition need not have met it.
     let queue = lab.ask(&["queue", "--all"]).unwrap();
-    let mut names: Vec<&str> =
-        queue["jobs"].as_array().unwrap().iter().map(|j| j["name"].as_str().unwrap()).collect();
+    let shown = queue["jobs"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap());
+    let mut names: Vec<&str> = shown.filter(|name| !name.starts_with("theirs")).collect();
     names.sort_unstable();
-    let all = names.len();
+    let (all, ours) = (names.len(), numbers.len() + through.len());
     names.dedup();
-    assert_eq!((names.len(), all), (numbers.len(), numbers.len()), "{queue}");
+    assert_eq!((names.len(), all), (ours, ours), "{queue}");
+    // Nobody asks the others before they start: one of their GPUs may come on top for a moment.
     let most = lab.samples().iter().map(|(_, watts)| *watts).fold(0.0, f64::max);
-    assert!(most <= 4500.0, "{most} W drawn");
+    assert!(most <= 4500.0 + lab::BUSY, "{most} W drawn");
 }
 
 fn signal(name: &str, pid: &str) {
@@ -92,16 +141,49 @@ fn signal(name: &str, pid: &str) {
     assert!(sent.success(), "kill {name} {pid}");
 }
 
+/// A small file system of its own.
+struct SmallDisk(String);
+
+impl SmallDisk {
+    fn mount(path: String) -> Self {
+        fs::create_dir_all(&path).unwrap();
+        let args = ["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", &path];
+        let mounted = std::process::Command::new("mount").args(args).status().unwrap();
+        assert!(mounted.success(), "mount {args:?}");
+        Self(path)
+    }
+
+    /// Until nothing more fits.
+    fn fill(&self) {
+        let mut file = fs::File::create(format!("{}/fill", self.0)).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    }
+
+    fn clear(&self) {
+        fs::remove_file(format!("{}/fill", self.0)).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
 #[test]
 fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = [("SLURMDTIMEOUT", "8")];
     let Some(mut lab) = Lab::up("survives", &settings) else { return };
+    let disk = SmallDisk::mount(lab.path("state"));
+    lab.journal = lab.folder.join("state/journal");
     let site = lab.site("6 kW", "control");
     lab.control(&site);
     let long = |n: u32| Spec { work: 1500, deadline: 60, ..spec(n) };
     let numbers: Vec<u32> =
         (0..6).map(|n| lab.submit(&format!("job{n}"), &lab.train(&long(n)))).collect();
+    let mut through: Vec<u32> = ["plain0", "plain1"].map(|name| plain(&lab, name, 70, &[])).into();
+    through.push(plain(&lab, "theirs0", 70, &["-p", "open"]));
     let running = |lab: &Lab| {
         let jobs = lab.queue().unwrap_or_default();
         jobs.into_iter().filter(|job| job.state == State::Running).collect::<Vec<_>>()
@@ -134,10 +216,10 @@ fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
     lab.ran("slurmctld", &[]);
     lab.until("slurmctld", Duration::from_secs(30), || lab.queue().is_some());
 
-    // It is frozen for half a minute.
+    // It is frozen for a minute.
     let ctld = pid(&lab, "slurmctld.pid");
     signal("-STOP", &ctld);
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(Duration::from_secs(60));
     let queue = lab.ask(&["queue"]).unwrap();
     let known = queue["jobs"].as_array().unwrap().len();
     signal("-CONT", &ctld);
@@ -152,12 +234,43 @@ fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
     // A slurmd is killed and comes back: its jobs go on.
     let more: Vec<u32> =
         (6..12).map(|n| lab.submit(&format!("job{n}"), &lab.train(&long(n)))).collect();
+    through.push(plain(&lab, "plain2", 40, &[]));
+    through.push(plain(&lab, "theirs1", 40, &["-p", "open"]));
     lab.until("jobs to run", Duration::from_secs(150), || running(&lab).len() >= 2);
     let node = running(&lab)[0].nodes[0].clone();
     let bin = lab.path("bin/node");
     lab.ran(&bin, &["kill", &node]);
     std::thread::sleep(Duration::from_secs(3));
     lab.ran(&bin, &["start", &node]);
+
+    // A node is drained: whoever runs there goes on.
+    let drained = running(&lab)[0].nodes[0].clone();
+    let there = |lab: &Lab| -> Vec<_> {
+        let jobs = running(lab).into_iter().filter(|job| job.nodes.contains(&drained));
+        jobs.map(|job| job.key).collect()
+    };
+    let before = there(&lab);
+    let name = format!("NodeName={drained}");
+    lab.ran("scontrol", &["update", &name, "State=DRAIN", "Reason=test"]);
+    std::thread::sleep(Duration::from_secs(4));
+    let (after, shown) = (there(&lab), lab.queue().unwrap());
+    let ended = |key: &_| shown.iter().any(|job| job.key == *key && job.state.is_over());
+    assert!(before.iter().all(|key| after.contains(key) || ended(key)), "{before:?} {after:?}");
+    lab.ran("scontrol", &["update", &name, "State=RESUME"]);
+
+    // The disk is full: nothing can be decided, so the gate opens in time, and nothing is lost.
+    disk.fill();
+    lab.until("it to notice", Duration::from_secs(20), || {
+        lab.status().is_some_and(|status| status["troubles"].to_string().contains("journal"))
+    });
+    let beat = || fs::read_to_string(lab.folder.join("run/heartbeat")).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let stale = beat();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(beat(), stale, "a heartbeat without a journal\n{}", lab.log());
+    disk.clear();
+    lab.until("the heartbeat", Duration::from_secs(20), || beat() != stale);
+    assert!(lab.is_controlled(), "{}", lab.log());
 
     // A node is lost: what ran there runs elsewhere.
     std::thread::sleep(Duration::from_secs(2));
@@ -182,8 +295,14 @@ fn slurm_may_be_killed_and_frozen_and_nodes_may_be_lost() {
         }
     }
     let all: Vec<u32> = numbers.iter().chain(&more).copied().collect();
-    completed(&lab, &all, Duration::from_secs(240), || ());
-    for victim in &victims {
+    let of_both = [&all[..], &through].concat();
+    completed(&lab, &of_both, Duration::from_secs(240), || ());
+    through.retain(|number| !victims.contains(number));
+    each_ran_through(&lab, &through);
+    let longest = longest_turn(&lab);
+    println!("longest turn {longest:.0} ms");
+    assert!(longest <= MOST_PER_TURN_MS, "{longest} ms");
+    for victim in victims.iter().filter(|victim| all.contains(victim)) {
         let runs = lab.runs(*victim);
         assert!(runs.iter().filter(|run| run.0 == "start").count() >= 2, "job {victim}: {runs:?}");
     }

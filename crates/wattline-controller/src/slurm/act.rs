@@ -176,6 +176,15 @@ impl Slurm {
             && let Some(why) = self.refusal(job, placement, now.since(at))
         {
             let (said, job) = (printable(&job.state_reason), job.clone());
+            // SLURM may keep those nodes for others only because they come first: then this one goes
+            // before them, once for each start.
+            let tried = self.wanted.get(&action).is_none_or(|wanted| wanted.goes_first);
+            if why == Refusal::Resources && !tried && self.let_go_first(now, &job, known) {
+                if let Some(wanted) = self.wanted.get_mut(&action) {
+                    wanted.goes_first = true;
+                }
+                return Step::Released(now);
+            }
             if !self.take_back(now, &job, slurm, &said) {
                 return step;
             }
@@ -359,12 +368,12 @@ impl Slurm {
     }
 
     /// A waiting job that was let go and does not start because others come first goes before them:
-    /// it was its turn, and nodes are kept for it.
-    fn let_go_first(&mut self, now: Timestamp, job: &SlurmJob, known: Known<'_>) {
+    /// it was its turn, and nodes are kept for it. Says whether it was told to.
+    fn let_go_first(&mut self, now: Timestamp, job: &SlurmJob, known: Known<'_>) -> bool {
         if !matches!(job.state_reason.as_str(), "Priority" | "Resources") {
-            return;
+            return false;
         }
-        let Some(seen) = self.seen.clone() else { return };
+        let Some(seen) = self.seen.clone() else { return false };
         let ours: BTreeSet<u32> = (self.wanted.values())
             .filter_map(|wanted| match &wanted.action.kind {
                 ActionKind::Start { job, .. } => known.registry.slurm(*job).map(|s| s.key.id),
@@ -377,14 +386,14 @@ impl Slurm {
         let first = rivals.filter_map(|rival| rival.priority).max();
         let Some(first) = first.filter(|first| job.priority.is_some_and(|own| own <= *first))
         else {
-            return;
+            return false;
         };
         // SLURM keeps the two largest numbers for itself.
         let priority = (first + 1).min(u64::from(u32::MAX) - 2);
         let (id, priority) = (format!("JobId={}", job.address()), format!("Priority={priority}"));
         let lines = vec![scontrol(&["update", &id, &priority])];
         let complaint = format!("job {} does not go first", job.address());
-        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint));
+        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
     }
 
     /// An action that is to be carried out.

@@ -105,11 +105,13 @@ struct Wanted {
     step: Step,
     /// Why SLURM would not start it, and in its own words.
     refused: Option<(Refusal, String)>,
+    /// Its job was put before those of others that SLURM kept nodes for.
+    goes_first: bool,
 }
 
 impl Wanted {
     fn new(action: &Action) -> Self {
-        Self { action: action.clone(), step: Step::New, refused: None }
+        Self { action: action.clone(), step: Step::New, refused: None, goes_first: false }
     }
 }
 

@@ -33,6 +33,8 @@ fn root() -> PathBuf {
 /// A lab that goes down when it is dropped.
 pub struct Lab {
     pub folder: PathBuf,
+    /// Where the controller keeps its journal.
+    pub journal: PathBuf,
     /// What the controller's environment has besides.
     pub env: Vec<(String, String)>,
     power: Option<Child>,
@@ -64,7 +66,9 @@ impl Lab {
                 .output()
                 .unwrap();
             if up.status.success() {
-                let lab = Self { folder, env: Vec::new(), power: None, controller: None };
+                let journal = folder.join("journal");
+                let env = Vec::new();
+                let lab = Self { folder, journal, env, power: None, controller: None };
                 return Some(lab.furnished());
             }
             eprintln!("{}", String::from_utf8_lossy(&up.stderr));
@@ -127,7 +131,7 @@ impl Lab {
             .args(["serve", "--policy", policy, "--json", "--site"])
             .arg(site)
             .arg("--journal")
-            .arg(self.folder.join("journal"))
+            .arg(&self.journal)
             .arg("--socket")
             .arg(self.socket())
             .envs(self.env.iter().cloned())
@@ -152,6 +156,14 @@ impl Lab {
             .output()
             .unwrap();
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// What `GET /v1/status` answers; `None` while nobody does.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        let socket = self.socket().display().to_string();
+        let path = "http://lab/v1/status";
+        let output = self.run("curl", &["-s", "--unix-socket", &socket, path]);
+        serde_json::from_slice(&output.stdout).ok()
     }
 
     /// How long SLURM takes to start a job and to have its GPUs free again, in seconds, as the
