@@ -20,7 +20,8 @@ pub(super) fn raised(view: &ClusterView<'_>, guests: &BTreeSet<JobId>) -> Vec<Jo
         let (Some(held), Some(planned)) = (&job.held, &job.planned) else { continue };
         let card = view.state.cluster().gpu_type(planned.configuration.gpu_type);
         let now = planned.configuration.power_limit;
-        if job.is_unwanted() || !held.same_but_limit(planned) || now >= card.default_limit {
+        let not_ours = job.is_unwanted() || job.is_foreign();
+        if not_ours || !held.same_but_limit(planned) || now >= card.default_limit {
             continue;
         }
         let mut higher = card.limits_down().take_while(|limit| *limit > now);
