@@ -182,8 +182,9 @@ fn a_job_whose_turn_it_is_goes_before_those_of_other_partitions() {
     });
     let two = lab.submit("two", &lab.train(&long("4-4")));
     lab.until("the second to run", Duration::from_secs(40), || runs(&lab, two));
-    let (two, rival) = (state(&lab, two).unwrap(), state(&lab, rival).unwrap());
+    // SLURM may have started it at once, before it kept nodes for the rival: then its priority was
+    // never raised. What counts is that it runs and the rival still waits.
+    let rival = state(&lab, rival).unwrap();
     assert!(rival.state == State::Pending, "{rival:?}");
-    assert!(two.priority > rival.priority, "{two:?} {rival:?}");
     assert!(lab.is_controlled(), "{}", lab.log());
 }
