@@ -191,6 +191,10 @@ for n in "\$@"; do
   grep -qs slurmd /proc/\${pid:-none}/comm || pid=
   case \$action in
     start)
+      # One that is still ending would keep the new one from starting, and SLURM waits in vain.
+      for _ in \$(seq 50); do [ -n "\$pid" ] && [ -e $LAB/run/ending.\$n ] && [ -e /proc/\$pid ] || break; sleep .1; done
+      if [ -n "\$pid" ] && [ -e $LAB/run/ending.\$n ]; then kill -9 \$pid 2>/dev/null || true; pid=; fi
+      rm -f $LAB/run/ending.\$n
       [ -z "\$pid" ] || continue
       mkdir -p $LAB/spool/\$n
       # The node's own view of /sys, with its power where SLURM's plugin looks for it.
@@ -198,7 +202,7 @@ for n in "\$@"; do
       # What slurmctld starts has SIGTERM blocked; a node must not.
       perl -MPOSIX -e 'sigprocmask(SIG_SETMASK, POSIX::SigSet->new) or die; exec @ARGV or die' \
         \$own /usr/sbin/slurmd -N \$n \${SLURMD_EXTRA:-} </dev/null >/dev/null 2>&1 ;;
-    stop) [ -z "\$pid" ] || kill \$pid 2>/dev/null || true ;;
+    stop) [ -z "\$pid" ] || { : >$LAB/run/ending.\$n; kill \$pid 2>/dev/null; } || true ;;
     kill) [ -z "\$pid" ] || kill -9 \$pid 2>/dev/null || true; rm -f $LAB/run/slurmd.\$n.pid ;;
     *) echo "node start|stop|kill NAME..." >&2; exit 2 ;;
   esac
