@@ -300,3 +300,6 @@ fn seconds_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs() as i64
 }
+
+#[cfg(test)]
+mod tests;
