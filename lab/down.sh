@@ -16,6 +16,7 @@ stop() { # pid file, name of the program
   kill -9 "$pid" 2>/dev/null
 }
 
+stop "$LAB/run/slurmrestd.pid" slurmrestd
 stop "$LAB/run/slurmctld.pid" slurmctld
 for file in "$LAB"/run/slurmd.*.pid; do [ -e "$file" ] && stop "$file" slurmd; done
 # What is left of jobs: slurmstepd and their processes carry this lab's SLURM_CONF.

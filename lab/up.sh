@@ -10,17 +10,18 @@
 # ENERGY=1       SLURM reads each node's power from $LAB/pm/NODE/watts
 # IDLE_W BOOT_W SLEEP_W   what is written there at the start, when a node boots and when it sleeps
 # DB=1           with mariadb and slurmdbd, for sacct
+# REST=1         with slurmrestd on $LAB/run/rest/socket and RESTPORT; root's token is in $LAB/run/token
 # MAXJOBS        how many jobs SLURM remembers, tasks of arrays and those that ended lately included
 # BOOT_S SUSPENDTIMEOUT RESUMETIMEOUT SLURMDTIMEOUT KILLWAIT   seconds
 # EXTRA_CONF     further lines for slurm.conf
-# CTLPORT NODEPORT DBDPORT   NODEPORT is the port before the first node's
+# CTLPORT NODEPORT DBDPORT RESTPORT   NODEPORT is the port before the first node's
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 LAB=${LAB:-/tmp/wattline-lab}
 NODES=${NODES:-4} GPUS=${GPUS:-4} CPUS=${CPUS:-64} MEM=${MEM:-500000} GPUTYPE=${GPUTYPE:-h100}
-DB=${DB:-0} ENERGY=${ENERGY:-0} GATE=${GATE:-0} PATIENCE_S=${PATIENCE_S:-300}
+DB=${DB:-0} REST=${REST:-0} ENERGY=${ENERGY:-0} GATE=${GATE:-0} PATIENCE_S=${PATIENCE_S:-300}
 MAXJOBS=${MAXJOBS:-10000}
-CTLPORT=${CTLPORT:-16817} DBDPORT=${DBDPORT:-16819} NODEPORT=${NODEPORT:-17000}
+CTLPORT=${CTLPORT:-16817} DBDPORT=${DBDPORT:-16819} RESTPORT=${RESTPORT:-16820} NODEPORT=${NODEPORT:-17000}
 BOOT_S=${BOOT_S:-1} SUSPENDTIMEOUT=${SUSPENDTIMEOUT:-5} RESUMETIMEOUT=${RESUMETIMEOUT:-30}
 SLURMDTIMEOUT=${SLURMDTIMEOUT:-15} KILLWAIT=${KILLWAIT:-5}
 IDLE_W=${IDLE_W:-300} BOOT_W=${BOOT_W:-$IDLE_W} SLEEP_W=${SLEEP_W:-10}
@@ -36,9 +37,10 @@ if [ -e "$LAB/run/slurmctld.pid" ] && kill -0 "$(cat "$LAB/run/slurmctld.pid")" 
 fi
 
 # Another lab may have these ports.
-for port in "$CTLPORT" $(seq $((NODEPORT + 1)) $((NODEPORT + NODES))) $([ "$DB" = 0 ] || echo "$DBDPORT"); do
+for port in "$CTLPORT" $(seq $((NODEPORT + 1)) $((NODEPORT + NODES))) $([ "$DB" = 0 ] || echo "$DBDPORT") \
+  $([ "$REST" = 0 ] || echo "$RESTPORT"); do
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    fail "port $port is in use; choose others with CTLPORT, NODEPORT and DBDPORT"
+    fail "port $port is in use; choose others with CTLPORT, NODEPORT, DBDPORT and RESTPORT"
   fi
 done
 
@@ -49,11 +51,13 @@ for command in munged slurmctld slurmd squeue perl useradd runuser; do
   command -v $command >/dev/null || missing=1
 done
 [ "$DB" = 0 ] || { command -v slurmdbd && command -v mariadbd; } >/dev/null || missing=1
+[ "$REST" = 0 ] || command -v slurmrestd >/dev/null || missing=1
 if [ -n "$missing" ]; then
   command -v apt-get >/dev/null || fail "SLURM is not installed, and there is no apt-get to install it"
   echo "lab: installing SLURM"
   packages="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge perl passwd util-linux"
   [ "$DB" = 0 ] || packages="$packages slurmdbd slurm-wlm-mysql-plugin mariadb-server"
+  [ "$REST" = 0 ] || packages="$packages slurmrestd slurm-wlm-jwt-plugin"
   # Keeps the packages from starting daemons of their own.
   policy=/usr/sbin/policy-rc.d
   if [ -e $policy ]; then policy=; else printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy; fi
@@ -74,6 +78,7 @@ for ((i = 0; i < GPUS; i++)); do
   [ -e "$LAB/dev/gpu$i" ] || mknod -m 666 "$LAB/dev/gpu$i" c 1 3 2>/dev/null || : >"$LAB/dev/gpu$i"
 done
 [ -e "$LAB/etc/munge.key" ] || (umask 077 && head -c 128 /dev/urandom >"$LAB/etc/munge.key")
+[ -e "$LAB/etc/jwt.key" ] || (umask 077 && head -c 32 /dev/urandom >"$LAB/etc/jwt.key")
 
 # slurm.conf ---------------------------------------------------------------------------------------
 
@@ -89,6 +94,11 @@ energy=
 AcctGatherNodeFreq=2"
 [ $gather = none ] || gather="linux
 JobAcctGatherFrequency=task=10,energy=2"
+# Without slurmdbd it ends at once if it is to serve its part of the API.
+tokens= openapi=openapi/v0.0.38
+[ "$DB" = 0 ] || openapi="$openapi,openapi/dbv0.0.38"
+[ "$REST" = 0 ] || tokens="AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=$LAB/etc/jwt.key"
 gate=
 [ "$GATE" = 0 ] || gate="JobSubmitPlugins=lua"
 
@@ -101,6 +111,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$LAB/run/munge.socket
 CredType=cred/munge
+$tokens
 SlurmctldPidFile=$LAB/run/slurmctld.pid
 SlurmdPidFile=$LAB/run/slurmd.%n.pid
 SlurmdSpoolDir=$LAB/spool/%n
@@ -258,6 +269,25 @@ sleep $BOOT_S
 SLURMD_EXTRA=-b $LAB/bin/node start \$nodes
 for n in \$nodes; do [ ! -d $LAB/pm/\$n ] || echo $IDLE_W >$LAB/pm/\$n/watts; done
 RESUME
+cat >"$LAB/bin/rest" <<RESTD
+#!/bin/bash
+# rest start|stop: slurmrestd. Never as root or SlurmUser: it refuses.
+export SLURM_CONF=$LAB/etc/slurm.conf
+pid=\$(cat $LAB/run/slurmrestd.pid 2>/dev/null || true)
+grep -qs slurmrestd /proc/\${pid:-none}/comm || pid=
+case \$1 in
+  start)
+    [ -z "\$pid" ] || exit 0
+    mkdir -p $LAB/run/rest; chown nobody $LAB/run/rest; rm -f $LAB/run/rest/socket
+    # With tokens alone: whoever may open its socket is nobody without one.
+    SLURM_JWT=daemon setsid setpriv --reuid=nobody --regid=nogroup --clear-groups \
+      slurmrestd -s $openapi -a rest_auth/jwt unix:$LAB/run/rest/socket 127.0.0.1:$RESTPORT \
+      </dev/null >>$LAB/log/slurmrestd.log 2>&1 &
+    echo \$! >$LAB/run/slurmrestd.pid ;;
+  stop) [ -z "\$pid" ] || kill \$pid; rm -f $LAB/run/slurmrestd.pid ;;
+  *) echo "rest start|stop" >&2; exit 2 ;;
+esac
+RESTD
 chmod 755 "$LAB"/bin/*
 cat >"$LAB/env" <<ENV
 export LAB=$LAB SLURM_CONF=$LAB/etc/slurm.conf LAB_PROGRESS=$LAB/progress
@@ -320,6 +350,10 @@ for try in $(seq 300); do
   fi
   idle=$(timeout 5 sinfo -h -N -p gpu -o %t 2>/dev/null | grep -c '^idle$' || true)
   if [ "$idle" = "$NODES" ]; then
+    if [ "$REST" != 0 ]; then
+      (umask 077 && scontrol token username=root lifespan=86400 | sed -n 's/^SLURM_JWT=//p' >"$LAB/run/token")
+      "$LAB/bin/rest" start
+    fi
     echo "lab: $NODES nodes with $GPUS GPUs in $LAB; . $LAB/env"
     exit 0
   fi

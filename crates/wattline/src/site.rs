@@ -49,6 +49,9 @@ pub(crate) fn read(path: &Path) -> Result<Live> {
             "{file}: slurm.partitions: name at least one partition; `sinfo -s` lists them"
         )));
     }
+    config.check().map_err(|(field, why)| {
+        Failure::input(anyhow!("{file}: slurm.{field}: {}", output::harmless(&why)))
+    })?;
     let parts = scenario.site(&file).map_err(Failure::input)?;
     let mut named = parts.partitions.iter().flatten();
     if let Some(other) = named.find(|name| !config.partitions.contains(name)) {

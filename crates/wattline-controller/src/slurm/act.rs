@@ -5,11 +5,13 @@
 
 use super::command::printable;
 use super::heterogeneous::Parts;
+use super::instruction::{Instruction, JobName, JobUpdate, Power};
 use super::limits::limits_of;
-use super::orders::{CommandLine, Order, Purpose, Target};
+use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
 use super::reconcile::is_running;
 use super::reshape::Runs;
+use super::rest::Kind;
 use super::seen::{NodeIs, node_is};
 use super::{Slurm, Step, Wanted};
 use crate::backend::Known;
@@ -105,7 +107,7 @@ impl Slurm {
             let bare = is_running(job) && self.runs(job, slurm, placement) == Runs::Unknown;
             let resumes = known.engine.state().find_job(id).is_some_and(|job| job.job.preemptible);
             if bare && long_ago && resumes && job.can_be_requeued() {
-                return self.give_back(now, job.key.id, &number, step);
+                return self.give_back(now, &job.clone(), step);
             }
             return step;
         }
@@ -160,13 +162,14 @@ impl Slurm {
                     if !self.limits_hold(now, &limits) {
                         return Step::Setting(since);
                     }
-                    let Some(mut update) = self.told(&number, slurm, placement) else {
+                    let Some(mut update) = self.told(slurm, placement) else {
                         return Step::Failed;
                     };
-                    update.extend(remark(&seen, None));
-                    let lines = vec![scontrol(&update), scontrol(&["release", &number])];
+                    update.comment = remark(&seen, None);
+                    let update = Instruction::Update(JobName::of(&seen), update);
+                    let told = vec![update, Instruction::release(&seen)];
                     let complaint = format!("job {number} cannot be started");
-                    let order = Order::commands(Target::Job(seen.key.id), lines, complaint);
+                    let order = Order::tell(Target::Job(seen.key.id), told, complaint);
                     self.order(now, order.with(Purpose::Start(action, number)))
                 }
             };
@@ -233,16 +236,17 @@ impl Slurm {
     }
 
     /// A job that SLURM has started without the GPUs that it asked for.
-    fn give_back(&mut self, now: Timestamp, job: u32, number: &str, step: Step) -> Step {
+    fn give_back(&mut self, now: Timestamp, job: &SlurmJob, step: Step) -> Step {
         if let Step::GivingUp(at) = step
             && now < at + AGAIN
         {
             return step;
         }
-        let lines = vec![scontrol(&["requeuehold", number])];
+        let number = job.address();
+        let told = vec![Instruction::RequeueHold(JobName::of(job))];
         let complaint = format!("job {number} cannot be requeued");
         // It may be where nobody has counted with it.
-        if !self.order(now, Order::commands(Target::Job(job), lines, complaint).lowering()) {
+        if !self.order(now, Order::tell(Target::Job(job.key.id), told, complaint).lowering()) {
             return step;
         }
         self.complain(format!("job {number} runs without GPUs; it is requeued"));
@@ -291,6 +295,7 @@ impl Slurm {
             _ => now,
         };
         match node_is(seen) {
+            NodeIs::Asleep if !self.link.can(Kind::Power) => Step::Failed,
             // One that is on its way to sleep would not hear it.
             NodeIs::Asleep => {
                 if let Step::Since(_, last) = step
@@ -298,7 +303,7 @@ impl Slurm {
                 {
                     return step;
                 }
-                if self.power(now, id, "POWER_UP") { Step::Since(since, now) } else { step }
+                if self.power(now, id, Power::Up) { Step::Since(since, now) } else { step }
             }
             NodeIs::Up => step,
             NodeIs::Lost | NodeIs::Closed => Step::Failed,
@@ -325,29 +330,31 @@ impl Slurm {
                 self.complain(format!("node {name} is in use and does not go to sleep"));
                 Step::Failed
             }
+            (NodeIs::Up, _) if !self.link.can(Kind::Power) => Step::Failed,
             (NodeIs::Up, Step::Since(_, last)) if now < last + AGAIN => step,
             // What SLURM has not heard is said again.
             (NodeIs::Up, _) => {
                 let since = if let Step::Since(since, _) = step { since } else { now };
-                if self.power(now, id, "POWER_DOWN") { Step::Since(since, now) } else { step }
+                if self.power(now, id, Power::Down) { Step::Since(since, now) } else { step }
             }
             _ => step,
         }
     }
 
-    fn power(&mut self, now: Timestamp, id: NodeId, state: &str) -> bool {
+    fn power(&mut self, now: Timestamp, id: NodeId, power: Power) -> bool {
         let node = &self.site.node(id).name;
-        let (name, to) = (format!("NodeName={node}"), format!("State={state}"));
-        let lines = vec![scontrol(&["update", &name, &to])];
-        let order = Order::commands(Target::Node(id), lines, format!("node {node}: {state}"));
-        self.order(now, Order { lowers: state == "POWER_DOWN", ..order })
+        let complaint = format!("node {node}: {}", power.word());
+        let told = vec![Instruction::Power(node.to_string(), power)];
+        let order = Order::tell(Target::Node(id), told, complaint);
+        self.order(now, Order { lowers: power == Power::Down, ..order })
     }
 
     /// As the gate does it, so that the gate's fallback knows it for ours.
     pub(super) fn hold(&mut self, now: Timestamp, job: u32, number: &str) -> bool {
-        let lines = vec![scontrol(&["uhold", number])];
+        let name = JobName { number: Some(job), address: number.to_owned() };
+        let told = vec![Instruction::Hold(vec![name])];
         let complaint = format!("job {number} cannot be held");
-        self.order(now, Order::commands(Target::Job(job), lines, complaint))
+        self.order(now, Order::tell(Target::Job(job), told, complaint))
     }
 
     /// Holds a job that SLURM will not start, as it was when it came, and says why where its owner
@@ -360,11 +367,17 @@ impl Slurm {
         said: &str,
     ) -> bool {
         let number = job.address();
-        let mut as_before = self.told_as_before(job, slurm);
-        as_before.extend(remark(job, Some(said)));
-        let lines = vec![scontrol(&["uhold", &number]), scontrol(&as_before)];
+        // When it may begin is said when it is let go; over slurmrestd a begin far away marks those
+        // that we hold.
+        let as_before = JobUpdate {
+            begin: None,
+            comment: remark(job, Some(said)),
+            ..self.told_as_before(job, slurm)
+        };
+        let as_before = Instruction::Update(JobName::of(job), as_before);
+        let told = vec![Instruction::hold(job), as_before];
         let complaint = format!("job {number} cannot be held");
-        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
+        self.order(now, Order::tell(Target::Job(job.key.id), told, complaint))
     }
 
     /// A waiting job that was let go and does not start because others come first goes before them:
@@ -390,10 +403,10 @@ impl Slurm {
         };
         // SLURM keeps the two largest numbers for itself.
         let priority = (first + 1).min(u64::from(u32::MAX) - 2);
-        let (id, priority) = (format!("JobId={}", job.address()), format!("Priority={priority}"));
-        let lines = vec![scontrol(&["update", &id, &priority])];
+        let update = JobUpdate { priority: Some(priority), ..JobUpdate::default() };
+        let told = vec![Instruction::Update(JobName::of(job), update)];
         let complaint = format!("job {} does not go first", job.address());
-        self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
+        self.order(now, Order::tell(Target::Job(job.key.id), told, complaint))
     }
 
     /// An action that is to be carried out.
@@ -410,13 +423,8 @@ pub(super) fn remark(job: &SlurmJob, said: Option<&str>) -> Option<String> {
     let there = job.comment.as_deref().unwrap_or_default();
     let ours = there.starts_with(REMARK);
     match said {
-        Some(said) if there.is_empty() || ours => Some(format!("Comment={REMARK}{said}")),
-        None if ours => Some("Comment=".to_owned()),
+        Some(said) if there.is_empty() || ours => Some(format!("{REMARK}{said}")),
+        None if ours => Some(String::new()),
         _ => None,
     }
-}
-
-/// A command of `scontrol`.
-pub(super) fn scontrol(args: &[impl AsRef<str>]) -> CommandLine {
-    CommandLine::new("scontrol", args)
 }

@@ -5,7 +5,7 @@
 //! no more than would fill the cluster a few times.
 
 use super::Slurm;
-use super::act::scontrol;
+use super::instruction::{Instruction, JobName};
 use super::orders::{Order, Target};
 use super::read::SlurmJob;
 use super::seen::Seen;
@@ -58,11 +58,12 @@ impl Slurm {
         let room = most.saturating_sub(seen.jobs().filter(live).count()).min(AT_ONCE);
         // To hold a task that is held changes nothing but that it gets a record.
         let tasks = tasks(array.array_tasks.as_deref().unwrap_or(""));
-        let names: Vec<String> = tasks.take(room).map(|task| format!("{number}_{task}")).collect();
+        let task = |task| JobName::task(array.key.id, task);
+        let names: Vec<JobName> = tasks.take(room).map(task).collect();
         if !names.is_empty() {
-            let lines = vec![scontrol(&["uhold", &names.join(",")])];
+            let told = vec![Instruction::Hold(names)];
             let complaint = format!("tasks of {number} cannot be told from their array");
-            self.order(now, Order::commands(Target::Job(array.key.id), lines, complaint));
+            self.order(now, Order::tell(Target::Job(array.key.id), told, complaint));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What an administrator says about a cluster under SLURM.
 
+use super::rest::RestConfig;
 use crate::job_registry::Checkpoint;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,6 +21,17 @@ pub enum Mode {
     Control,
 }
 
+/// How SLURM is read and told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reader {
+    /// By `squeue`, `sinfo`, `scontrol` and `scancel`.
+    #[default]
+    Commands,
+    /// Through slurmrestd.
+    Rest,
+}
+
 /// The `[slurm]` table of a site's file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -28,6 +40,11 @@ pub struct Config {
     pub mode: Mode,
     /// The partitions it looks after; each must have all nodes of this file.
     pub partitions: Vec<String>,
+    /// How SLURM is read and told.
+    pub reader: Reader,
+    /// How slurmrestd is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<RestConfig>,
     /// SLURM's configuration, if not the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm_conf: Option<PathBuf>,
@@ -57,6 +74,8 @@ impl Default for Config {
         Self {
             mode: Mode::default(),
             partitions: Vec::new(),
+            reader: Reader::default(),
+            rest: None,
             slurm_conf: None,
             poll: Seconds::new(1.0),
             command_limit: Seconds::new(20.0),
@@ -66,6 +85,33 @@ impl Default for Config {
             measure_every: Seconds::new(300.0),
             heartbeat: None,
             defaults: Defaults::default(),
+        }
+    }
+}
+
+impl Config {
+    /// How slurmrestd is reached, if it is used.
+    pub(super) fn rest_in_use(&self) -> Option<&RestConfig> {
+        self.rest.as_ref().filter(|_| self.reader == Reader::Rest)
+    }
+
+    /// What contradicts itself: the field, and what was expected.
+    ///
+    /// # Errors
+    /// The first thing.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        match (self.reader, &self.rest) {
+            (Reader::Rest, None) => {
+                let expected = "reader = \"rest\" needs this table, with url and token_file";
+                Err(("rest".to_owned(), expected.to_owned()))
+            }
+            (Reader::Commands, Some(_)) => {
+                let expected = "the table [slurm.rest] is there, so say reader = \"rest\", or take \
+                                the table out";
+                Err(("reader".to_owned(), expected.to_owned()))
+            }
+            (_, Some(rest)) => rest.check().map_err(|(field, why)| (format!("rest.{field}"), why)),
+            (_, None) => Ok(()),
         }
     }
 }

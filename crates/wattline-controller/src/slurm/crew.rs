@@ -5,9 +5,9 @@
 //! waits for the threads at the end: an order that was begun is finished by its command, and the
 //! next controller looks what became of it.
 
-use super::command::Commands;
+use super::link::Link;
 use super::look::Looker;
-use super::orders::{CommandLine, Failure, Lane, Order, Outcome, Ticks, Work};
+use super::orders::{Failure, Lane, Order, Outcome, Ticks, Work};
 use super::readings::Readings;
 use super::seen::{Seen, SeenError};
 use super::site::Site;
@@ -47,7 +47,7 @@ pub(super) struct Crew(Arc<Shared>);
 
 struct Shared {
     site: Arc<Site>,
-    commands: Commands,
+    link: Link,
     ticks: Ticks,
     board: Mutex<Board>,
     changed: Condvar,
@@ -72,12 +72,12 @@ impl Crew {
     /// When there are none to be had.
     pub(super) fn start(
         site: Arc<Site>,
-        commands: Commands,
+        link: Link,
         ticks: Ticks,
         wake: Wake,
     ) -> std::io::Result<Self> {
         let (board, changed) = (Mutex::default(), Condvar::new());
-        let crew = Self(Arc::new(Shared { site, commands, ticks, board, changed, wake }));
+        let crew = Self(Arc::new(Shared { site, link, ticks, board, changed, wake }));
         crew.spawn("wattline-looks", Shared::look)?;
         crew.spawn("wattline-meters", Shared::read)?;
         for lane in Lane::ALL {
@@ -147,7 +147,7 @@ impl Shared {
         loop {
             let began = Instant::now();
             let progress = self.site.config.progress.as_deref();
-            let seen = looker.look_all(&self.commands, &self.ticks, progress);
+            let seen = looker.look_all(&self.link, &self.ticks, progress);
             let took = began.elapsed();
             failures = if seen.is_ok() { 0 } else { failures.saturating_add(1) };
             self.board().look = Some((seen, began));
@@ -188,7 +188,7 @@ impl Shared {
                 board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
             };
             drop(board);
-            let outcome = carry_out(&order, &self.site, &self.commands, &self.ticks);
+            let outcome = carry_out(&order, &self.site, &self.link, &self.ticks);
             self.board().outcomes.push(outcome);
             (self.wake)();
         }
@@ -201,13 +201,10 @@ fn rest(poll: Duration, took: Duration) -> Duration {
 }
 
 /// Carries an order out, however long that takes.
-pub(super) fn carry_out(order: &Order, site: &Site, commands: &Commands, ticks: &Ticks) -> Outcome {
+pub(super) fn carry_out(order: &Order, site: &Site, link: &Link, ticks: &Ticks) -> Outcome {
     let began = ticks.next();
     let result = match &order.work {
-        Work::Commands(lines) => lines.iter().try_for_each(|CommandLine { program, args }| {
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            commands.run(program, &args).map(drop).map_err(Failure::from)
-        }),
+        Work::Tell(told) => told.iter().try_for_each(|instruction| link.tell(instruction)),
         Work::Limits(node, limits) => limits.iter().try_for_each(|(gpu, limit)| {
             let Some(actuator) = site.actuator(*node) else { return Ok(()) };
             let failed = |error: super::actuator::ActuatorError| Failure {

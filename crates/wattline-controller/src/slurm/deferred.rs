@@ -5,7 +5,7 @@
 //! all others. How far away tells when it may begin: calendars repeat after 400 years.
 
 use super::Slurm;
-use super::act::scontrol;
+use super::instruction::{Begin, Instruction, JobName, JobUpdate};
 use super::orders::{Order, Target};
 use super::read::SlurmJob;
 use crate::backend::Known;
@@ -13,16 +13,33 @@ use wattline_core::Timestamp;
 use wattline_core::units::Seconds;
 
 /// 400 years.
-const AWAY: Seconds = Seconds::new(146_097.0 * 86_400.0);
+pub(super) const AWAY: Seconds = Seconds::new(146_097.0 * 86_400.0);
 
-/// Whether a job was let go only so that SLURM sees what it waits for.
+/// Whether a job has a begin far away: it was let go only so that SLURM sees what it waits for, or we
+/// hold it ([`is_held_by_us`]).
 pub(super) fn is_parked(job: &SlurmJob) -> bool {
-    job.state.waits() && job.eligible.or(job.start).is_some_and(|at| at.seconds() > AWAY.get())
+    job.state.waits() && away(job).is_some_and(|at| at.seconds() > AWAY.get())
+}
+
+/// Whether we have held a job over slurmrestd, where a hold looks like an administrator's: such a job
+/// begins in twice as many years.
+pub(super) fn is_held_by_us(job: &SlurmJob) -> bool {
+    job.state.waits() && away(job).is_some_and(|at| at.seconds() > (AWAY * 2.0).get())
+}
+
+fn away(job: &SlurmJob) -> Option<Timestamp> {
+    job.eligible.or(job.start)
 }
 
 /// Before when a job is not to begin, if anybody said so.
 pub(super) fn begin(job: &SlurmJob) -> Option<Timestamp> {
-    if is_parked(job) { Some(job.eligible.or(job.start)? - AWAY) } else { job.eligible }
+    if is_held_by_us(job) {
+        Some(away(job)? - AWAY * 2.0)
+    } else if is_parked(job) {
+        Some(away(job)? - AWAY)
+    } else {
+        job.eligible
+    }
 }
 
 /// A time as SLURM's commands take it: this machine's.
@@ -55,11 +72,12 @@ impl Slurm {
                 continue;
             }
             let (number, begin) = (job.address(), begin(job).unwrap_or(now));
-            let Some(away) = told(begin + AWAY) else { continue };
-            let (id, away) = (format!("JobId={number}"), format!("StartTime={away}"));
-            let lines = vec![scontrol(&["update", &id, &away]), scontrol(&["release", &number])];
+            let begin = Some(Begin::At(begin + AWAY));
+            let away = JobUpdate { begin, ..JobUpdate::default() };
+            let away = Instruction::Update(JobName::of(job), away);
+            let lines = vec![away, Instruction::release(job)];
             let complaint = format!("job {number} waits for others, unseen by SLURM");
-            self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint));
+            self.order(now, Order::tell(Target::Job(job.key.id), lines, complaint));
         }
     }
 }

@@ -4,8 +4,8 @@
 //! for all of them they are let go. SLURM never puts two parts on one node, so nodes are dealt out
 //! among them beforehand.
 
-use super::act::scontrol;
 use super::eligibility::Seats;
+use super::instruction::{Begin, Instruction, JobName, JobUpdate};
 use super::limits::limits_of;
 use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
@@ -157,22 +157,24 @@ impl Slurm {
     fn let_parts_go(&self, first: &SlurmJob, parts: &[Part<'_>]) -> Order {
         // What is said of the first is said of all, so the others have their say after it.
         let (leaders, others): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.job.leads());
-        let mut lines = Vec::new();
+        let now = JobUpdate { begin: Some(Begin::Now), ..JobUpdate::default() };
+        let mut told = Vec::new();
         for Part { job, placement, slurm, .. } in leaders.into_iter().chain(others) {
             let names = self.names(placement);
-            let id = format!("JobId={}", job.key.id);
+            let name = JobName::numbered(job.key.id);
             if job.leads() {
-                let others = format!("ExcNodeList={}", self.all_but(&names).join(","));
-                lines.push(scontrol(&["update", &id, &others, "StartTime=now"]));
+                let excluded = Some(self.all_but(&names).join(","));
+                told.push(Instruction::Update(name, JobUpdate { excluded, ..now.clone() }));
             } else {
-                let there = format!("ReqNodeList={}", names.join(","));
-                let own = format!("ExcNodeList={}", slurm.asked.excluded.join(","));
-                lines.push(scontrol(&["update", &id, &own, &there, "StartTime=now"]));
+                let required = Some(names.join(","));
+                let excluded = Some(slurm.asked.excluded.join(","));
+                let update = JobUpdate { required, excluded, ..now.clone() };
+                told.push(Instruction::Update(name, update));
             }
         }
-        lines.push(scontrol(&["release", &first.key.id.to_string()]));
+        told.push(Instruction::Release(JobName::numbered(first.key.id)));
         let complaint = format!("job {} cannot be started", first.address());
-        let order = Order::commands(Target::Job(first.key.id), lines, complaint);
+        let order = Order::tell(Target::Job(first.key.id), told, complaint);
         Order { targets: parts.iter().map(|part| Target::Job(part.job.key.id)).collect(), ..order }
     }
 }

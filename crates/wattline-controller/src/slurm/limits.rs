@@ -273,7 +273,7 @@ mod tests {
     /// What threads would do.
     fn carry_out_all(slurm: &mut Slurm) {
         for order in slurm.orders.take() {
-            let outcome = carry_out(&order, &slurm.site, &slurm.commands, &slurm.ticks);
+            let outcome = carry_out(&order, &slurm.site, &slurm.link, &slurm.ticks);
             slurm.take_outcome(NOW, &outcome);
         }
     }

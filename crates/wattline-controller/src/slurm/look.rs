@@ -9,9 +9,11 @@
 //! Where lines are not understood each look reads the full answer, as if there were no lines.
 
 use super::command::Commands;
+use super::link::Link;
 use super::orders::{Stamp, Ticks};
 use super::read::compact::{self, Applied, Entry};
-use super::read::{self, JobKey, SlurmJob, SlurmNode};
+use super::read::{self, JobKey, SlurmJob};
+use super::rest::{Jobs, Rest, RestError};
 use super::seen::{Nodes, Seen, SeenError, node_is};
 use super::{progress, seen::NodeIs};
 use std::collections::BTreeMap;
@@ -36,6 +38,13 @@ const MOST_DETAILS: usize = 64;
 /// nodes that are lost are known within three seconds. Half costs 15 commands a minute more.
 const NODES_EVERY: Duration = Duration::from_millis(2_500);
 
+/// slurmrestd is believed that nothing has changed for this long. slurmctld notes a change of a job's
+/// state at once, but not each reason why a job waits. Half of it, and a queue in which nothing
+/// happens costs twice as many whole answers.
+const WHOLE_EVERY: Duration = Duration::from_secs(15);
+/// And for this many times as long as a whole answer takes: 3 % of slurmrestd's time for large queues.
+const WHOLE_SHARE: u32 = 30;
+
 type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 
 /// What is known of SLURM from one look to the next.
@@ -48,6 +57,17 @@ pub(super) struct Looker {
     skips_gpus: bool,
     /// What those said last that have ended: they say nothing new.
     ended: BTreeMap<JobKey, Option<progress::Said>>,
+    /// The last whole answer of slurmrestd.
+    whole: Option<Whole>,
+}
+
+/// An answer of slurmrestd that had all jobs.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    /// slurmctld's time then.
+    as_of: i64,
+    at: Instant,
+    took: Duration,
 }
 
 /// A job, and the line that it was brought up to date with; none if it came with a full answer.
@@ -103,20 +123,6 @@ fn read_full(commands: &Commands) -> Full {
     (jobs, began.elapsed())
 }
 
-/// All nodes, by name.
-pub(super) fn read_nodes(commands: &Commands) -> Result<Nodes, SeenError> {
-    let nodes: Vec<SlurmNode> = match read::nodes(&commands.run("sinfo", &["--json"])?) {
-        Ok(nodes) => nodes,
-        // Newer releases show groups of nodes there, and older ones know only the first.
-        Err(error) => commands
-            .run("scontrol", &["show", "nodes", "--json"])
-            .ok()
-            .and_then(|text| read::nodes(&text).ok())
-            .ok_or(error)?,
-    };
-    Ok(nodes.into_iter().map(|node| (node.name.clone(), node)).collect())
-}
-
 impl Looker {
     /// One that does not ask which GPUs jobs hold that have just started.
     pub(super) fn without_gpus() -> Self {
@@ -127,32 +133,62 @@ impl Looker {
     ///
     /// # Errors
     /// When it does not answer, or what it says is not understood: then nothing is known.
-    pub(super) fn look(&mut self, commands: &Commands, ticks: &Ticks) -> Result<Seen, SeenError> {
-        let (began, begun) = (ticks.next(), Instant::now());
+    pub(super) fn look(&mut self, link: &Link, ticks: &Ticks) -> Result<Seen, SeenError> {
+        let began = ticks.next();
+        let moved = match &link.rest {
+            Some(rest) => self.read_rest(rest)?,
+            None => self.read_by_commands(&link.commands)?,
+        };
+        let nodes = self.nodes(link, ticks, moved)?;
+        let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
+        Ok(Seen::new(jobs, nodes, began))
+    }
+
+    /// Brings all records up to date. Says whether any job may have taken or left GPUs.
+    fn read_by_commands(&mut self, commands: &Commands) -> Result<bool, SeenError> {
+        let begun = Instant::now();
         self.take_full(commands)?;
-        let moved = match self.read_lines(commands) {
+        match self.read_lines(commands) {
             // Without lines that make sense only a full answer says what is.
             Err(SeenError::Read(_)) => {
                 if self.full.last.is_none_or(|(ended, _)| ended < begun) {
                     self.read_full(commands)?;
                 }
-                true
+                Ok(true)
             }
-            other => other?,
-        };
-        let nodes = self.nodes(commands, ticks, moved)?;
-        let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
-        Ok(Seen::new(jobs, nodes, began))
+            other => other,
+        }
+    }
+
+    /// The same through slurmrestd: whole answers, and none where nothing has changed.
+    fn read_rest(&mut self, rest: &Rest) -> Result<bool, SeenError> {
+        let begun = Instant::now();
+        let pause = |took: Duration| WHOLE_EVERY.max(took * WHOLE_SHARE);
+        let recent = self.whole.filter(|whole| whole.at.elapsed() < pause(whole.took));
+        let since = recent.map(|whole| whole.as_of);
+        let (mut jobs, mut as_of) = rest.jobs(since)?;
+        if since.is_some() && jobs == Jobs::Unclear {
+            (jobs, as_of) = rest.jobs(None)?;
+        }
+        match jobs {
+            Jobs::Unchanged => Ok(false),
+            Jobs::All(jobs, _) => {
+                self.whole = Some(Whole { as_of, at: begun, took: begun.elapsed() });
+                self.rebase(jobs);
+                Ok(true)
+            }
+            Jobs::Unclear => Err(RestError::Missing("jobs").into()),
+        }
     }
 
     /// The same, with what jobs say about themselves there.
     pub(super) fn look_all(
         &mut self,
-        commands: &Commands,
+        link: &Link,
         ticks: &Ticks,
         folder: Option<&Path>,
     ) -> Result<Seen, SeenError> {
-        let mut seen = self.look(commands, ticks)?;
+        let mut seen = self.look(link, ticks)?;
         let Some(folder) = folder else { return Ok(seen) };
         let (mut still, mut all) = (BTreeMap::new(), BTreeMap::new());
         for job in seen.jobs() {
@@ -297,7 +333,7 @@ impl Looker {
 
     fn nodes(
         &mut self,
-        commands: &Commands,
+        link: &Link,
         ticks: &Ticks,
         moved: bool,
     ) -> Result<(Arc<Nodes>, Stamp), SeenError> {
@@ -306,7 +342,7 @@ impl Looker {
             return Ok((Arc::clone(&read.nodes), read.stamp));
         }
         let (stamp, at) = (ticks.next(), Instant::now());
-        let nodes = Arc::new(read_nodes(commands)?);
+        let nodes = Arc::new(link.nodes()?);
         let moving = nodes.values().any(|node| matches!(node_is(node), NodeIs::Moving));
         self.nodes = Some(NodesRead { nodes: Arc::clone(&nodes), stamp, at, moving });
         Ok((nodes, stamp))

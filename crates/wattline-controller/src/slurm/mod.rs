@@ -22,7 +22,9 @@ mod deferred;
 pub mod doctor;
 mod eligibility;
 mod heterogeneous;
+mod instruction;
 mod limits;
+mod link;
 mod look;
 mod measurement_window;
 pub mod metadata;
@@ -38,6 +40,7 @@ mod refusal;
 pub mod release;
 mod release_lists;
 mod reshape;
+mod rest;
 mod runs;
 mod seen;
 mod site;
@@ -47,15 +50,16 @@ mod stop_tests;
 mod submission;
 mod time_limit;
 
-pub use config::{Config, Defaults, Mode};
+pub use config::{Config, Defaults, Mode, Reader};
+pub use rest::{Kind, RestConfig, RestError, Version};
 pub use seen::SeenError;
 pub use site::{Site, SiteError};
 pub use submission::SECONDS;
 
 use crate::backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
 use crate::job_registry::JournalNote;
-use command::Commands;
 use crew::{Crew, Heard, Looked};
+use link::Link;
 use measurement_window::Stretch;
 use meters::Meters;
 use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
@@ -64,7 +68,6 @@ use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
@@ -118,7 +121,7 @@ impl Wanted {
 /// A cluster under SLURM.
 pub struct Slurm {
     site: Arc<Site>,
-    commands: Commands,
+    link: Link,
     ticks: Ticks,
     crew: Option<Crew>,
     orders: Orders,
@@ -168,13 +171,9 @@ impl Slurm {
     /// A cluster that nobody has looked at yet.
     #[must_use]
     pub fn new(site: Site) -> Self {
-        let commands = Commands {
-            slurm_conf: site.config.slurm_conf.clone(),
-            limit: Duration::from_secs_f64(site.config.command_limit.get().clamp(0.1, 3600.0)),
-        };
         Self {
+            link: Link::new(&site.config),
             site: Arc::new(site),
-            commands,
             ticks: Ticks::default(),
             crew: None,
             orders: Orders::default(),
@@ -204,7 +203,18 @@ impl Slurm {
     /// # Errors
     /// When it does not answer.
     pub fn check(&self) -> Result<Vec<SiteError>, SeenError> {
-        Ok(self.site.check(&Seen::look(&self.commands)?))
+        let mut wrong = self.site.check(&self.link.look()?);
+        wrong.extend(self.lacking());
+        Ok(wrong)
+    }
+
+    /// What would be decided and cannot be done.
+    fn lacking(&self) -> Option<SiteError> {
+        let (version, lacking) = self.link.lacking().filter(|_| self.controls())?;
+        let partial = self.link.rest.as_ref().is_some_and(|rest| rest.config().partial);
+        let commands = if partial { return None } else { self.link.commands_answer().err()? };
+        let lacking = lacking.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        Some(SiteError::Orders { version, lacking, commands: commands.to_string() })
     }
 
     /// What an administrator should hear of, since the last time.
@@ -436,8 +446,8 @@ struct New {
 
 impl Backend for Slurm {
     fn begin(&mut self, wake: Wake) -> std::io::Result<()> {
-        let (site, commands) = (Arc::clone(&self.site), self.commands.clone());
-        self.crew = Some(Crew::start(site, commands, self.ticks.clone(), wake)?);
+        let (site, link) = (Arc::clone(&self.site), self.link.clone());
+        self.crew = Some(Crew::start(site, link, self.ticks.clone(), wake)?);
         Ok(())
     }
 

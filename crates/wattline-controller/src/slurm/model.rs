@@ -13,6 +13,7 @@
 use super::command::CommandError;
 use super::config::{Config, Mode};
 use super::crew::{Heard, Looked};
+use super::instruction::Instruction;
 use super::orders::{Failure, Order, Outcome, Target, Ticks, Work};
 use super::read::{self, SlurmJob, SlurmNode};
 use super::seen::{Seen, SeenError};
@@ -126,8 +127,8 @@ impl Model {
             })
             .collect();
         for work in due {
-            let Work::Commands(lines) = work else { panic!("no limits here") };
-            for line in lines {
+            let Work::Tell(told) = work else { panic!("no limits here") };
+            for line in told.iter().map(Instruction::line) {
                 let args: Vec<&str> = line.args.iter().map(String::as_str).collect();
                 self.command(line.program, &args);
             }

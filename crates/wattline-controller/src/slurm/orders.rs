@@ -11,6 +11,7 @@
 use super::Step;
 use super::breaker::Breaker;
 use super::command::CommandError;
+use super::instruction::Instruction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,8 +71,8 @@ impl CommandLine {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Work {
-    /// These one after the other, until one fails.
-    Commands(Vec<CommandLine>),
+    /// slurmctld is told these one after the other, until one fails.
+    Tell(Vec<Instruction>),
     /// Set these limits on a node.
     Limits(NodeId, Vec<(u32, Watts)>),
 }
@@ -120,9 +121,9 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Commands about a target.
-    pub(super) fn commands(target: Target, lines: Vec<CommandLine>, complaint: String) -> Self {
-        let (work, targets) = (Work::Commands(lines), vec![target]);
+    /// slurmctld is told something about a target.
+    pub(super) fn tell(target: Target, told: Vec<Instruction>, complaint: String) -> Self {
+        let (work, targets) = (Work::Tell(told), vec![target]);
         Self { id: 0, targets, work, lowers: false, purpose: Purpose::Other, complaint }
     }
 
@@ -137,9 +138,9 @@ impl Order {
     pub(super) fn lane(&self) -> Lane {
         match &self.work {
             Work::Limits(..) => Lane::Limits,
-            Work::Commands(_) if self.slurmds().next().is_some() => Lane::Nodes,
-            Work::Commands(_) if self.lowers => Lane::Lower,
-            Work::Commands(_) => Lane::Other,
+            Work::Tell(_) if self.slurmds().next().is_some() => Lane::Nodes,
+            Work::Tell(_) if self.lowers => Lane::Lower,
+            Work::Tell(_) => Lane::Other,
         }
     }
 
@@ -314,12 +315,13 @@ impl Orders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slurm::instruction::JobName;
 
     const NOW: Timestamp = Timestamp::ZERO;
 
     fn order(targets: &[Target]) -> Order {
-        let lines = vec![CommandLine::new("scontrol", &["release", "1"])];
-        let order = Order::commands(targets[0], lines, "job 1".into());
+        let told = vec![Instruction::Release(JobName::numbered(1))];
+        let order = Order::tell(targets[0], told, "job 1".into());
         Order { targets: targets.to_vec(), ..order }
     }
 

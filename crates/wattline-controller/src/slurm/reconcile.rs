@@ -1,6 +1,7 @@
 //! What differs between what SLURM shows and what is known.
 
-use super::orders::{CommandLine, Order, Target};
+use super::instruction::{Instruction, JobName};
+use super::orders::{Order, Target};
 use super::read::{SlurmJob, State};
 use super::reshape::Runs;
 use super::seen::{NodeIs, key, node_is};
@@ -73,11 +74,7 @@ impl Slurm {
         let Some(state) = known.engine.state().find_job(id) else { return };
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                self.correct(
-                    now,
-                    job,
-                    CommandLine::new("scontrol", &["requeuehold", &job.address()]),
-                );
+                self.correct(now, job, Instruction::RequeueHold(JobName::of(job)));
             }
             return;
         }
@@ -117,7 +114,7 @@ impl Slurm {
         let same = slurm.is_some_and(|slurm| slurm.key.restarts == job.key.restarts);
         let over = job.state.is_over() || job.state == State::Completing;
         if cancelled && same && !over && self.may_correct(now, job.key.id) {
-            self.correct(now, job, CommandLine::new("scancel", &[job.address()]));
+            self.correct(now, job, Instruction::Cancel(JobName::of(job)));
         }
     }
 
@@ -429,9 +426,9 @@ impl Slurm {
     }
 
     /// Puts something right about a job.
-    fn correct(&mut self, now: Timestamp, job: &SlurmJob, line: CommandLine) {
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Instruction) {
         let complaint = format!("job {}", job.address());
-        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        let order = Order::tell(Target::Job(job.key.id), vec![told], complaint);
         // It takes a job off, or back, whatever that does to others.
         self.order(now, order.lowering());
     }

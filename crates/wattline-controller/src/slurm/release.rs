@@ -5,10 +5,11 @@
 //! before each step and after it, so it may be broken off and begun again. It never stops a job:
 //! what runs goes on.
 
-use super::deferred::{self, is_parked};
+use super::deferred::{self, is_held_by_us, is_parked};
+use super::instruction::{Begin, Instruction, JobName, JobUpdate, Power};
 use super::limits::SAME;
 use super::look::Looker;
-use super::orders::Ticks;
+use super::orders::{Failure, Ticks};
 use super::read::{NodeFlag, SlurmJob, SlurmNode, State};
 use super::release_lists;
 use super::seen::{NodeIs, Seen, SeenError, node_is};
@@ -145,7 +146,7 @@ impl Release {
         slurm: &mut Slurm,
         known: Known<'_>,
     ) -> Result<Vec<Line>, SeenError> {
-        let mut seen = self.looker.look(&slurm.commands, &Ticks::default())?;
+        let mut seen = self.looker.look(&slurm.link, &Ticks::default())?;
         seen.recognise(known.registry);
         let mut changed = Vec::new();
         if self.scope == Scope::All {
@@ -181,7 +182,7 @@ impl Release {
             }
         }
         // Who is still held at the next turn is told again, by itself.
-        release_lists::release(&slurm.commands, &std::mem::take(&mut self.plain));
+        release_lists::release(&slurm.link, &std::mem::take(&mut self.plain));
         self.missing(now, &seen, slurm, &mut changed);
         self.looked = true;
         Ok(changed)
@@ -347,9 +348,9 @@ impl Release {
             return line(Outcome::Waits, "is going to sleep; it is woken when it is asleep");
         }
         if self.may_tell(now, Kind::Node, name) {
-            let (node, state) = (format!("NodeName={name}"), "State=POWER_UP");
-            if let Err(error) = slurm.commands.run("scontrol", &["update", &node, state]) {
-                return line(Outcome::Failed, &error.to_string());
+            let told = Instruction::Power(name.to_owned(), Power::Up);
+            if let Err(failure) = slurm.link.tell(&told) {
+                return line(Outcome::Failed, &failure.said);
             }
         }
         line(Outcome::Waits, "was told to wake")
@@ -454,7 +455,8 @@ impl Release {
             }
             return Some(self.ending(now, job, &name, id, slurm, known));
         }
-        if job.state_reason == "JobHeldAdmin" {
+        // Over slurmrestd our own holds look the same but for their begin.
+        if job.state_reason == "JobHeldAdmin" && !is_held_by_us(job) {
             return line(Outcome::Kept, "is held by an administrator");
         }
         let on_hold = match id {
@@ -489,10 +491,10 @@ impl Release {
         let plain = before.is_none() && !on_hold && job.key.restarts == 0 && !is_parked(job);
         if plain && self.scope == Scope::All && self.tries(Kind::Job, &name) == 1 {
             self.plain.push(job.clone());
-        } else if let Err(error) = give_back(now, slurm, job, &name, before, on_hold)
+        } else if let Err(error) = give_back(now, slurm, job, before, on_hold)
             && self.tries(Kind::Job, &name) >= MOST_TRIES
         {
-            return line(Outcome::Failed, &error.to_string());
+            return line(Outcome::Failed, &error.said);
         }
         let said = match (&asked, on_hold) {
             (Some(asked), true) => format!("gets {} back; its user holds it", shape(asked)),
@@ -533,31 +535,26 @@ impl Release {
     }
 }
 
-/// Runs a command to its end: there is no loop here that must go on meanwhile.
-fn scontrol(slurm: &Slurm, args: &[impl AsRef<str>]) -> Result<(), super::command::CommandError> {
-    let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-    slurm.commands.run("scontrol", &args).map(drop)
-}
-
-/// Tells SLURM.
+/// Tells SLURM, and waits: there is no loop here that must go on meanwhile.
 fn give_back(
     now: Timestamp,
     slurm: &Slurm,
     job: &SlurmJob,
-    name: &str,
     before: Option<&SlurmOrigin>,
     on_hold: bool,
-) -> Result<(), super::command::CommandError> {
+) -> Result<(), Failure> {
     if let Some(before) = before {
-        scontrol(slurm, &slurm.told_as_before(job, before))?;
+        let update = slurm.told_as_before(job, before);
+        slurm.link.tell(&Instruction::Update(JobName::of(job), update))?;
     } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
         let begin = deferred::begin(job).filter(|at| is_parked(job) && *at > now);
-        let begin = begin.and_then(deferred::told).unwrap_or_else(|| "now".into());
-        scontrol(slurm, &["update", &format!("JobId={name}"), &format!("StartTime={begin}")])?;
+        let begin = Some(begin.map_or(Begin::Now, Begin::At));
+        let update = JobUpdate { begin, ..JobUpdate::default() };
+        slurm.link.tell(&Instruction::Update(JobName::of(job), update))?;
     }
     if !on_hold {
-        scontrol(slurm, &["release", name])?;
+        slurm.link.tell(&Instruction::release(job))?;
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! one request to slurmctld. A command that fails does not say which of its jobs were released: the
 //! next look does.
 
-use super::command::Commands;
+use super::instruction::Instruction;
+use super::link::Link;
 use super::read::{SlurmJob, compact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,17 +19,25 @@ const MOST_JOBS: usize = 200;
 const AT_ONCE: usize = 3;
 
 /// Releases jobs, as far as SLURM lets them go.
-pub(super) fn release(commands: &Commands, jobs: &[SlurmJob]) {
-    let lists = lists(jobs);
+pub(super) fn release(link: &Link, jobs: &[SlurmJob]) {
+    if link.rest.is_some() {
+        // Over slurmrestd there is a request for each.
+        return each(jobs, |job| drop(link.tell(&Instruction::release(job))));
+    }
+    // The next look says what became of them.
+    each(&lists(jobs), |list| drop(link.commands.run("scontrol", &["release", list])));
+}
+
+/// Does something about each, a few at a time.
+fn each<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
-        while let Some(list) = lists.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // The next look says what became of them.
-            let _ = commands.run("scontrol", &["release", list]);
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            run(one);
         }
     };
     scope(|threads| {
-        for _ in 1..AT_ONCE.min(lists.len()) {
+        for _ in 1..AT_ONCE.min(all.len()) {
             // Without a thread it takes longer.
             let _ = Builder::new().spawn_scoped(threads, work);
         }

@@ -1,6 +1,7 @@
 //! A placement in SLURM's words, and back.
 
 use super::Slurm;
+use super::instruction::{Begin, Gpus, JobShape, JobUpdate};
 use super::read::SlurmJob;
 use crate::job_registry::{Per, Request, SlurmOrigin};
 use wattline_core::placement::Placement;
@@ -17,33 +18,28 @@ pub(super) enum Runs {
 }
 
 impl Slurm {
-    /// The arguments that make a waiting job run so and there; none if SLURM has no words for it:
+    /// The changes that make a waiting job run so and there; none if SLURM has no words for it:
     /// GPUs are the same on all nodes.
-    pub(super) fn told(
-        &self,
-        number: &str,
-        slurm: &SlurmOrigin,
-        placement: &Placement,
-    ) -> Option<Vec<String>> {
+    pub(super) fn told(&self, slurm: &SlurmOrigin, placement: &Placement) -> Option<JobUpdate> {
         let names = self.names(placement).join(",");
         if slurm.as_asked {
-            return Some(only(number, format!("ReqNodeList={names}")));
+            return Some(only(names));
         }
-        Some(update(number, &self.request(slurm, placement)?, &names))
+        Some(update(&self.request(slurm, placement)?, names))
     }
 
-    /// The arguments that make a waiting job ask for what it asked for when it came.
-    pub(super) fn told_as_before(&self, job: &SlurmJob, slurm: &SlurmOrigin) -> Vec<String> {
-        let number = job.address();
+    /// The changes that make a waiting job ask for what it asked for when it came.
+    pub(super) fn told_as_before(&self, job: &SlurmJob, slurm: &SlurmOrigin) -> JobUpdate {
         let names = slurm.asked.required.join(",");
         if job.leads() {
             // SLURM lets no nodes be named for the first part of such a job.
-            return only(&number, format!("ExcNodeList={}", slurm.asked.excluded.join(",")));
+            let (begin, excluded) = (Some(Begin::Now), Some(slurm.asked.excluded.join(",")));
+            return JobUpdate { excluded, begin, ..JobUpdate::default() };
         }
         if slurm.as_asked {
-            return only(&number, format!("ReqNodeList={names}"));
+            return only(names);
         }
-        update(&number, &slurm.asked, &names)
+        update(&slurm.asked, names)
     }
 
     fn request(&self, slurm: &SlurmOrigin, placement: &Placement) -> Option<Request> {
@@ -137,36 +133,29 @@ impl Slurm {
     }
 }
 
-/// The arguments that change a waiting job's nodes and nothing else.
-fn only(number: &str, nodes: String) -> Vec<String> {
-    vec!["update".into(), format!("JobId={number}"), nodes, "StartTime=now".into()]
+/// Only the nodes of a waiting job change.
+fn only(names: String) -> JobUpdate {
+    JobUpdate { required: Some(names), begin: Some(Begin::Now), ..JobUpdate::default() }
 }
 
-/// The arguments that make a waiting job ask for this.
-fn update(number: &str, request: &Request, names: &str) -> Vec<String> {
+/// A waiting job asks for this.
+fn update(request: &Request, names: String) -> JobUpdate {
     let Request { nodes, tasks, cpus, gpus_per_node, gpu_type, way, tasks_per_node, .. } = request;
     let gpus = |count: u32| match gpu_type {
         Some(gpu_type) => format!("gpu:{gpu_type}:{count}"),
         None => format!("gpu:{count}"),
     };
-    let mut args = vec![
-        "update".into(),
-        format!("JobId={number}"),
-        format!("NumNodes={nodes}-{nodes}"),
-        format!("NumTasks={tasks}"),
-        format!("NumCPUs={cpus}"),
-        // Stale values of these make SLURM hold the job again.
-        format!("CPUsPerTask={}", (cpus / tasks.max(&1)).max(1)),
-        format!("MinCPUsNode={}", (cpus / nodes.max(&1)).max(1)),
-        format!("ReqNodeList={names}"),
-        "StartTime=now".into(),
-    ];
-    match way {
-        Per::Node => args.push(format!("Gres={}", gpus(*gpus_per_node))),
-        Per::Job => args.push(format!("TresPerJob=gres:{}", gpus(gpus_per_node * nodes))),
-        // As many as there are tasks.
-        Per::Task(_) => {}
-    }
-    args.extend(tasks_per_node.map(|tasks| format!("TasksPerNode={tasks}")));
-    args
+    let gpus = match way {
+        Per::Node => Gpus::PerNode(gpus(*gpus_per_node)),
+        Per::Job => Gpus::PerJob(gpus(gpus_per_node * nodes)),
+        Per::Task(_) => Gpus::PerTask,
+    };
+    let shape = JobShape {
+        nodes: *nodes,
+        tasks: *tasks,
+        cpus: *cpus,
+        gpus,
+        tasks_per_node: *tasks_per_node,
+    };
+    JobUpdate { shape: Some(shape), ..only(names) }
 }

@@ -1,10 +1,10 @@
 //! What SLURM shows at one time.
 
-use super::command::{CommandError, Commands};
-use super::look::read_nodes;
+use super::command::CommandError;
 use super::orders::Stamp;
 use super::progress::Said;
-use super::read::{self, NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
+use super::read::{NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
+use super::rest::RestError;
 use crate::job_registry::{JobRegistry, SlurmKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,9 @@ pub enum SeenError {
     /// It was not asked.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// slurmrestd was not asked, or its answer is none.
+    #[error(transparent)]
+    Rest(#[from] RestError),
     /// Its answer is none.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -41,14 +44,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Asks SLURM for everything.
-    pub(super) fn look(commands: &Commands) -> Result<Self, SeenError> {
-        let jobs = read::jobs(&commands.run("squeue", &["--json", "--states=all"])?)?;
-        let jobs = jobs.into_iter().map(Arc::new).collect();
-        let nodes = Arc::new(read_nodes(commands)?);
-        Ok(Self::new(jobs, (nodes, Stamp::default()), Stamp::default()))
-    }
-
     /// What was read.
     pub(super) fn new(
         jobs: Vec<Arc<SlurmJob>>,

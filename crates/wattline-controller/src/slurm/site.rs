@@ -2,6 +2,7 @@
 
 use super::actuator::{Actuator, Files};
 use super::config::Config;
+use super::rest::Version;
 use super::seen::Seen;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,6 +36,20 @@ pub enum SiteError {
         partition: String,
         /// Which node is missing.
         node: String,
+    },
+    /// Not everything that control needs can be done.
+    #[error(
+        "slurm.rest: slurmrestd {version} cannot {lacking}; mode = \"control\" needs SLURM's commands for that \
+         ({commands}). Install them here, or say slurm.rest.partial = true: then jobs that it cannot stop are left \
+         where they run, nodes stay as they are, and arrays wait"
+    )]
+    Orders {
+        /// The version that it speaks.
+        version: Version,
+        /// What it cannot do.
+        lacking: String,
+        /// Why the commands do not help.
+        commands: String,
     },
 }
 

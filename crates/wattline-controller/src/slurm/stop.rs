@@ -2,10 +2,10 @@
 //! cancelled. One that SLURM cannot requeue, or that could not go on, is left where it is, unless
 //! the site lets such jobs be ended.
 
-use super::act::scontrol;
-use super::orders::{CommandLine, Order, Purpose, Target};
+use super::instruction::{Instruction, JobName};
+use super::orders::{Order, Purpose, Target};
 use super::read::State;
-use super::{Slurm, Step};
+use super::{Slurm, Step, link};
 use crate::backend::Known;
 use crate::job_registry::Checkpoint;
 use wattline_core::Timestamp;
@@ -25,7 +25,7 @@ const REFUSALS: [&str; 2] =
 
 /// Whether SLURM will say the same whenever it is asked.
 pub(super) fn is_refused(said: &str) -> bool {
-    REFUSALS.iter().any(|text| said.contains(text))
+    link::is_unsayable(said) || REFUSALS.iter().any(|text| said.contains(text))
 }
 
 /// How a job is taken off its GPUs.
@@ -73,23 +73,24 @@ impl Slurm {
         let patience = known.engine.predictor().restart(&state.job).save * 2.0;
         let patience = patience + self.site.config.stop_grace;
         let mut targets = vec![Target::Job(job.key.id)];
-        let line = match step {
+        let name = JobName::of(job);
+        let told = match step {
             _ if stop == Stop::Cancel => match step {
                 Step::Asked(at) if now < at + AGAIN => return step,
-                _ => CommandLine::new("scancel", &[&number]),
+                _ => Instruction::Cancel(name),
             },
             Step::New if slurm.checkpoint == Checkpoint::Usr1 && job.batch => {
                 // Each slurmd must answer this itself.
                 let nodes = job.nodes.iter().filter_map(|node| self.site.find(node));
                 targets.extend(nodes.map(Target::Slurmd));
-                CommandLine::new("scancel", &["--signal=USR1", "--batch", &number])
+                Instruction::SignalBatch(name)
             }
             Step::Asked(at) if now < at + patience => return step,
-            _ if stop == Stop::End => CommandLine::new("scancel", &[&number]),
-            _ => scontrol(&["requeuehold", &number]),
+            _ if stop == Stop::End => Instruction::Cancel(name),
+            _ => Instruction::RequeueHold(name),
         };
         let complaint = format!("job {number} cannot be stopped");
-        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        let order = Order::tell(Target::Job(job.key.id), vec![told], complaint);
         let order = Order { targets, ..order }.lowering().with(Purpose::Stop(action, step));
         if self.order(now, order) { Step::Asked(now) } else { step }
     }

@@ -3,6 +3,7 @@
 
 use super::config::{Config, Mode};
 use super::crew::{Heard, Looked};
+use super::instruction::Instruction;
 use super::orders::{Failure, Order, Outcome, Work};
 use super::read;
 use super::seen::Seen;
@@ -57,8 +58,8 @@ impl Puppet {
 
     /// Carries an order out.
     fn concludes(&mut self, order: &Order) -> Result<(), Failure> {
-        let Work::Commands(lines) = &order.work else { return Ok(()) };
-        for line in lines {
+        let Work::Tell(told) = &order.work else { return Ok(()) };
+        for line in told.iter().map(Instruction::line) {
             self.told.push(format!("{} {}", line.program, line.args.join(" ")));
             let about = line.args.last().and_then(|id| id.parse::<u32>().ok());
             let job = self.jobs.iter_mut().find(|job| Some(job.number) == about);

@@ -61,6 +61,7 @@ impl Lab {
                 .env("LAB", &folder)
                 .envs([("NODES", NODES.to_string()), ("GPUS", GPUS.to_string())])
                 .envs([("CTLPORT", port.to_string()), ("NODEPORT", (port + 10).to_string())])
+                .env("RESTPORT", (port + 5).to_string())
                 .envs([("GATE", "1"), ("SUSPENDTIMEOUT", "3"), ("PATIENCE_S", "60")])
                 .envs(settings.iter().copied())
                 .output()

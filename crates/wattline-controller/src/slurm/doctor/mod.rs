@@ -5,11 +5,12 @@
 
 mod gate;
 mod place;
+mod rest;
 mod settings;
 
 use super::command::{Commands, printable};
 use super::config::Mode;
-use super::seen::Seen;
+use super::link::Link;
 use super::{Config, Slurm};
 use serde::Serialize;
 use std::path::Path;
@@ -81,13 +82,35 @@ pub fn examine(
     let usual = Config::default();
     let config = slurm.map_or(&usual, |slurm| &slurm.site.config);
     let alone = Commands { slurm_conf: None, limit: Duration::from_secs(20) };
-    let commands = slurm.map_or(&alone, |slurm| &slurm.commands);
-    let mut found = vec![programs(commands)];
-    let answers = answers(commands);
-    let up = answers.verdict == Verdict::Ok;
-    found.push(answers);
-    if up {
-        found.extend(of_slurm(commands, config, slurm, clock));
+    let alone = Link { commands: alone, rest: None };
+    let link = slurm.map_or(&alone, |slurm| &slurm.link);
+    let commands = &link.commands;
+    let mut found = Vec::new();
+    if let Some(rest) = &link.rest {
+        let (all, up) = rest::examine(rest, link, config, clock);
+        found.extend(all);
+        if up {
+            found.extend(jobs_and_nodes(link, config, slurm));
+        }
+        // What only the commands tell is looked at where they are.
+        match link.commands_answer() {
+            Ok(()) => found.extend(of_settings(commands, config, clock)),
+            Err(error) => {
+                let said = format!("not looked at: slurmrestd does not tell them, and {error}");
+                let fix = "run `wattline doctor` once with reader = \"commands\" where SLURM's \
+                           commands are: it looks at slurm.conf, the gate and rights";
+                found.push(Finding::warn("SLURM's settings", said, fix));
+            }
+        }
+    } else {
+        found.push(programs(commands));
+        let answers = answers(commands);
+        let up = answers.verdict == Verdict::Ok;
+        found.push(answers);
+        if up {
+            found.extend(jobs_and_nodes(link, config, slurm));
+            found.extend(of_settings(commands, config, clock));
+        }
     }
     if let Some(slurm) = slurm {
         found.extend(place::folders(config, journal));
@@ -125,15 +148,10 @@ fn answers(commands: &Commands) -> Finding {
     }
 }
 
-/// What only slurmctld knows.
-fn of_slurm(
-    commands: &Commands,
-    config: &Config,
-    slurm: Option<&Slurm>,
-    clock: &dyn Fn() -> Timestamp,
-) -> Vec<Finding> {
+/// Whether jobs and nodes can be read, and are those of the site's file.
+fn jobs_and_nodes(link: &Link, config: &Config, slurm: Option<&Slurm>) -> Vec<Finding> {
     let mut found = Vec::new();
-    match Seen::look(commands) {
+    match link.look() {
         Ok(seen) => {
             let (jobs, nodes) = (seen.jobs().count(), seen.nodes.len());
             found.push(Finding::ok("SLURM's JSON", format!("{jobs} jobs, {nodes} nodes")));
@@ -154,6 +172,16 @@ fn of_slurm(
             found.push(Finding::wrong("SLURM's JSON", error.to_string(), fix));
         }
     }
+    found
+}
+
+/// What slurm.conf says, the gate and rights.
+fn of_settings(
+    commands: &Commands,
+    config: &Config,
+    clock: &dyn Fn() -> Timestamp,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
     // In a zone and a format that are known here.
     let ask = ["TZ=UTC", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "config"];
     let before = clock();

@@ -36,6 +36,18 @@ pub(super) fn clock(text: &str, before: Timestamp, after: Timestamp) -> Finding 
         return Finding::warn(WHAT, "scontrol does not say slurmctld's time", "compare by hand");
     };
     let time = Timestamp::from_micros(time.as_microsecond());
+    let fine = format!("slurmctld says {} UTC", shown.unwrap_or_default());
+    compared(time, before, after, fine)
+}
+
+/// The same of slurmctld's time in seconds since 1970.
+pub(super) fn clock_of(seconds: i64, before: Timestamp, after: Timestamp) -> Finding {
+    let time = Timestamp::from_micros(seconds.saturating_mul(1_000_000));
+    compared(time, before, after, format!("slurmctld says {seconds} s since 1970"))
+}
+
+fn compared(time: Timestamp, before: Timestamp, after: Timestamp, fine: String) -> Finding {
+    const WHAT: &str = "clock";
     // It shows whole seconds.
     let behind = before.since(time + Seconds::new(1.0));
     let ahead = time.since(after);
@@ -44,7 +56,7 @@ pub(super) fn clock(text: &str, before: Timestamp, after: Timestamp) -> Finding 
         let found = format!("slurmctld's clock is {:.0} s off", off.get());
         return Finding::wrong(WHAT, found, "let both machines keep time with NTP (chrony)");
     }
-    Finding::ok(WHAT, format!("slurmctld says {} UTC", shown.unwrap_or_default()))
+    Finding::ok(WHAT, fine)
 }
 
 /// Whether a list such as `86,100-110` has a number.

@@ -1,4 +1,4 @@
-//! SLURM's JSON in, jobs and nodes out, for data parsers 0.0.38 to 0.0.44.
+//! SLURM's JSON in, jobs and nodes out, for data parsers 0.0.38 to 0.0.45.
 //!
 //! The rule is *errors first*: `squeue --json` exits with 0 and an empty list when it cannot reach
 //! slurmctld, and says so only in `errors`. So anything that is not fully understood is an error

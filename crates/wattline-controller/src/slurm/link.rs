@@ -1,0 +1,129 @@
+//! How SLURM is reached: by its commands, or through slurmrestd.
+//!
+//! Through slurmrestd everything is read. What it has no words for is said by the commands where
+//! they are, and not at all where they are not.
+
+use super::command::{CommandError, Commands};
+use super::config::Config;
+use super::instruction::Instruction;
+use super::orders::{CommandLine, Failure};
+use super::read;
+use super::rest::{Kind, Rest, RestError, Version};
+use super::seen::{Nodes, Seen, SeenError};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How SLURM is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    /// Its commands, which may not be there if there is slurmrestd.
+    pub(super) commands: Commands,
+    pub(super) rest: Option<Arc<Rest>>,
+}
+
+/// How it begins what is said about an order that cannot be given.
+const NO_WORDS: &str = "slurmrestd has no words to ";
+
+/// Whether an order failed because there are no words for it: it will, whenever it is given.
+pub(super) fn is_unsayable(said: &str) -> bool {
+    said.contains(NO_WORDS)
+}
+
+impl Link {
+    /// As a site's file has it.
+    pub(super) fn new(config: &Config) -> Self {
+        let limit = Duration::from_secs_f64(config.command_limit.get().clamp(0.1, 3600.0));
+        let commands = Commands { slurm_conf: config.slurm_conf.clone(), limit };
+        let rest = config.rest_in_use().map(|rest| Arc::new(Rest::new(rest.clone(), limit)));
+        Self { commands, rest }
+    }
+
+    /// Everything, at once.
+    pub(super) fn look(&self) -> Result<Seen, SeenError> {
+        let jobs = match &self.rest {
+            None => read::jobs(&self.commands.run("squeue", &["--json", "--states=all"])?)?,
+            Some(rest) => match rest.jobs(None)?.0 {
+                super::rest::Jobs::All(jobs, _) => jobs,
+                // Nobody asked for changes only.
+                _ => return Err(RestError::Missing("jobs").into()),
+            },
+        };
+        let jobs = jobs.into_iter().map(Arc::new).collect();
+        let nodes = Arc::new(self.nodes()?);
+        Ok(Seen::new(jobs, (nodes, Default::default()), Default::default()))
+    }
+
+    /// All nodes, by name.
+    pub(super) fn nodes(&self) -> Result<Nodes, SeenError> {
+        let nodes = match &self.rest {
+            Some(rest) => rest.nodes()?,
+            None => match read::nodes(&self.commands.run("sinfo", &["--json"])?) {
+                Ok(nodes) => nodes,
+                // Newer releases show groups of nodes there, and older ones know only the first.
+                Err(error) => self
+                    .commands
+                    .run("scontrol", &["show", "nodes", "--json"])
+                    .ok()
+                    .and_then(|text| read::nodes(&text).ok())
+                    .ok_or(error)?,
+            },
+        };
+        Ok(nodes.into_iter().map(|node| (node.name.clone(), node)).collect())
+    }
+
+    /// Tells slurmctld something, however long that takes.
+    pub(super) fn tell(&self, instruction: &Instruction) -> Result<(), Failure> {
+        if let Some(rest) = &self.rest {
+            match rest.tell(instruction) {
+                Ok(told) => return told.map_err(Failure::from),
+                Err(kind) if !has_commands() => {
+                    let said = format!("{NO_WORDS}{kind}, and SLURM's commands are not there");
+                    return Err(Failure { said, unanswered: false });
+                }
+                Err(_) => {}
+            }
+        }
+        let CommandLine { program, args } = instruction.line();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.commands.run(program, &args).map(drop).map_err(Failure::from)
+    }
+
+    /// Whether such an instruction can be given at all.
+    pub(super) fn can(&self, kind: Kind) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.can(kind)) || has_commands()
+    }
+
+    /// What cannot be said over slurmrestd, and the version that it speaks: what needs the commands.
+    pub(super) fn lacking(&self) -> Option<(Version, Vec<Kind>)> {
+        let rest = self.rest.as_ref()?;
+        let version = rest.known_version()?;
+        let lacking: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !rest.can(*kind)).collect();
+        (!lacking.is_empty()).then_some((version, lacking))
+    }
+
+    /// Whether the commands reach slurmctld.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(super) fn commands_answer(&self) -> Result<(), CommandError> {
+        self.commands.run("scontrol", &["ping"]).map(drop)
+    }
+}
+
+/// Whether the commands that orders need are installed.
+fn has_commands() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    ["scontrol", "scancel"].iter().all(|program| {
+        std::env::split_paths(&folders).any(|folder| {
+            let about = folder.join(program).metadata();
+            about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+        })
+    })
+}
+
+impl From<RestError> for Failure {
+    fn from(error: RestError) -> Self {
+        Self { unanswered: error.is_unanswered(), said: error.to_string() }
+    }
+}
