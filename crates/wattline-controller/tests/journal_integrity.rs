@@ -290,6 +290,24 @@ fn a_copy_of_the_file_alone_is_complete_after_a_clean_end() {
 }
 
 #[test]
+fn a_copy_of_the_file_alone_taken_while_it_is_written_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    write(&mut store, 1..=50);
+    // Its entries are in the WAL.
+    let copy = folder.path().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    let before = fs::read(&copy).unwrap();
+    let error = refused(&copy);
+    assert!(error.contains("-wal") && error.contains("--new"), "{error}");
+    assert!(error.contains("wattline journal backup"), "{error}");
+    assert_eq!(fs::read(&copy).unwrap(), before);
+    assert!(Store::look(&copy).is_err());
+    assert!(!verify(&copy).is_ok_and(|found| found.is_sound()));
+}
+
+#[test]
 fn an_emptied_or_missing_journal_beside_its_wal_is_refused_and_the_wal_is_left() {
     let folder = folder();
     let path = folder.path().join("journal");

@@ -77,6 +77,14 @@ pub enum StoreError {
         /// How many entries it had.
         entries: Option<u64>,
     },
+    /// A file of SQLite without a table in it.
+    #[error(
+        "{}: there is nothing in this file: it is a copy taken while a controller wrote the journal, \
+         without {}-wal beside it. Copy both, or copy with `wattline journal backup`; to begin a new \
+         journal use --new, which moves this file aside",
+        .0.display(), .0.display()
+    )]
+    CopiedWithoutWal(PathBuf),
     /// It has fewer entries than were written.
     #[error(
         "{}: the journal ends with entry {found}, but {} says that entry {expected} was written: \

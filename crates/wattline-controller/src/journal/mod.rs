@@ -128,7 +128,9 @@ impl Store {
         let state = State::read(file);
         // First of all: a second look at a file that this process writes would end SQLite's locks.
         let hold = Hold::take(file)?;
-        check_header(file, &hold.begins_with(HEADER)?, hold.len()?)?;
+        let length = hold.len()?;
+        check_header(file, &hold.begins_with(HEADER)?, length)?;
+        let has_wal = beside(file, files::WAL).exists();
         let mut notices = files::close_to_others(file)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(file, flags).map_err(sql)?;
@@ -149,6 +151,10 @@ impl Store {
             let (path, companion) = (path.to_owned(), beside(file, files::STATE));
             let entries = Some(state.last);
             return Err(StoreError::Gone { path, how: "empty", companion, entries });
+        }
+        // A first start that is killed half-way leaves a WAL beside such a file.
+        if is_new && length > 0 && !has_wal {
+            return Err(StoreError::CopiedWithoutWal(path.to_owned()));
         }
         connection.pragma_update(None, "journal_mode", "WAL").map_err(sql)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
