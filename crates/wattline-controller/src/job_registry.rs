@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use wattline_core::host::HostRequest;
 use wattline_core::ids::{JobId, UserId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
@@ -216,6 +217,9 @@ pub struct Submission {
     pub origin: Option<Origin>,
     /// Whether it shall wait until its user lets it go.
     pub hold: bool,
+    /// What it takes of its nodes' CPUs and memory, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRequest>,
 }
 
 /// How many ended jobs of SLURM are remembered: more than SLURM shows, which is at most its

@@ -163,7 +163,7 @@ impl Slurm {
                     let Some(mut update) = self.told(&number, slurm, placement) else {
                         return Step::Failed;
                     };
-                    update.extend(remark(&seen, None));
+                    update.extend(self.remark(&seen, None));
                     let lines = vec![scontrol(&update), scontrol(&["release", &number])];
                     let complaint = format!("job {number} cannot be started");
                     let order = Order::commands(Target::Job(seen.key.id), lines, complaint);
@@ -361,7 +361,7 @@ impl Slurm {
     ) -> bool {
         let number = job.address();
         let mut as_before = self.told_as_before(job, slurm);
-        as_before.extend(remark(job, Some(said)));
+        as_before.extend(self.remark(job, Some(&format!("SLURM says {said}"))));
         let lines = vec![scontrol(&["uhold", &number]), scontrol(&as_before)];
         let complaint = format!("job {number} cannot be held");
         self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
@@ -403,16 +403,26 @@ impl Slurm {
 }
 
 /// How our remarks begin in SLURM's comment field.
-const REMARK: &str = "wattline: waits, SLURM says ";
+const REMARK: &str = "wattline: waits, ";
 
-/// Sets our remark on a job, or takes it away. What its user or another tool wrote there stays.
-pub(super) fn remark(job: &SlurmJob, said: Option<&str>) -> Option<String> {
-    let there = job.comment.as_deref().unwrap_or_default();
-    let ours = there.starts_with(REMARK);
-    match said {
-        Some(said) if there.is_empty() || ours => Some(format!("Comment={REMARK}{said}")),
-        None if ours => Some("Comment=".to_owned()),
-        _ => None,
+impl Slurm {
+    /// Sets our remark on a job, or takes it away. What its user or another tool wrote there stays. A
+    /// record may be older than our last remark.
+    pub(super) fn remark(&mut self, job: &SlurmJob, said: Option<&str>) -> Option<String> {
+        let remarked = self.remarked.contains_key(&job.key.id);
+        let ours = remarked || job.comment.as_deref().is_some_and(|text| text.starts_with(REMARK));
+        let empty = job.comment.as_deref().is_none_or(str::is_empty);
+        match said {
+            Some(said) if empty || ours => {
+                self.remarked.insert(job.key.id, said.into());
+                Some(format!("Comment={REMARK}{said}"))
+            }
+            None if ours => {
+                self.remarked.remove(&job.key.id);
+                Some("Comment=".to_owned())
+            }
+            _ => None,
+        }
     }
 }
 

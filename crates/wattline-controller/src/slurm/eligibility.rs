@@ -144,7 +144,7 @@ fn room(job: &SlurmJob, size: u32, required: u32) -> (u32, u32) {
 /// Whether a node has GPUs called as the job wants them, and the features it names: names with `&`
 /// or `|` in between. What else SLURM lets one write is for SLURM to understand; all nodes that have
 /// any of the names may be meant.
-fn suits(job: &SlurmJob, node: &SlurmNode) -> bool {
+pub(super) fn suits(job: &SlurmJob, node: &SlurmNode) -> bool {
     let called = job.gpu_type().is_none_or(|name| node.gpus.gpu_type.as_deref() == Some(name));
     let has = |one: &str| node.features.iter().any(|feature| *feature == one.trim());
     let featured = job.features.as_deref().is_none_or(|list| {

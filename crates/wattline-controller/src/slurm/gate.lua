@@ -117,9 +117,17 @@ function wattline_job_modify(job, record, modify_uid)
   end
   if not controlled(now) then return nil end
   local function given(value) return value ~= nil and value ~= slurm.NO_VAL end
-  -- A change of nice alone releases a held job in SLURM 22.05.
+  local number = tostring(record.job_id or "N")
+  -- As 'scontrol hold' says it: all jobs here are held until Wattline lets them go, so that SLURM could
+  -- not tell one that its owner holds from the others.
+  if given(job.priority) and job.priority == 0 then
+    return "Wattline starts this job; to keep it waiting: wattline job hold " .. number
+  end
+  -- As 'scontrol release' and 'scontrol top' say it. A change of nice alone releases a held job in
+  -- SLURM 22.05.
   if given(job.priority) or given(job.nice) then
-    return "Wattline decides the order and the release of this job; use 'wattline job'"
+    return "Wattline decides when this job starts; to let go one that you hold: wattline job release "
+      .. number .. "; why it waits: wattline explain " .. number
   end
   if job.admin_comment ~= nil then return "the admin comment is Wattline's" end
   return nil

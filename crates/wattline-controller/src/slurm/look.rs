@@ -12,6 +12,7 @@ use super::command::Commands;
 use super::orders::{Stamp, Ticks};
 use super::read::compact::{self, Applied, Entry};
 use super::read::{self, JobKey, SlurmJob, SlurmNode};
+use super::rules::Rules;
 use super::seen::{Nodes, Seen, SeenError, node_is};
 use super::{progress, seen::NodeIs};
 use std::collections::BTreeMap;
@@ -36,6 +37,12 @@ const MOST_DETAILS: usize = 64;
 /// nodes that are lost are known within three seconds. Half costs 15 commands a minute more.
 const NODES_EVERY: Duration = Duration::from_millis(2_500);
 
+/// Reservations are asked for this often: those who make them do so hours before. Half costs four
+/// commands a minute more.
+const RULES_EVERY: Duration = Duration::from_secs(30);
+/// One that a job names, and that is not known, is asked for after this long, again and again.
+const RULES_AT_ONCE: Duration = Duration::from_secs(5);
+
 type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 
 /// What is known of SLURM from one look to the next.
@@ -43,6 +50,7 @@ type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 pub(super) struct Looker {
     jobs: BTreeMap<u32, Record>,
     nodes: Option<NodesRead>,
+    rules: Option<RulesRead>,
     full: FullAnswers,
     /// Nobody needs to know which GPUs jobs hold.
     skips_gpus: bool,
@@ -66,6 +74,12 @@ struct NodesRead {
     at: Instant,
     /// Some are on their way to sleep or up.
     moving: bool,
+}
+
+#[derive(Debug)]
+struct RulesRead {
+    rules: Arc<Rules>,
+    at: Instant,
 }
 
 /// When full answers were read, and the one that is being read.
@@ -141,8 +155,11 @@ impl Looker {
             other => other?,
         };
         let nodes = self.nodes(commands, ticks, moved)?;
+        let rules = if self.skips_gpus { Arc::default() } else { self.rules(commands)? };
         let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
-        Ok(Seen::new(jobs, nodes, began))
+        let mut seen = Seen::new(jobs, nodes, began);
+        seen.rules = rules;
+        Ok(seen)
     }
 
     /// The same, with what jobs say about themselves there.
@@ -293,6 +310,24 @@ impl Looker {
             record.job = Arc::new(SlurmJob { gpus, gpus_held: held, ..SlurmJob::clone(job) });
             record.lacks_gpus = false;
         }
+    }
+
+    /// Reservations and partitions, from time to time, and when a job names a reservation that is not
+    /// known.
+    fn rules(&mut self, commands: &Commands) -> Result<Arc<Rules>, SeenError> {
+        if let Some(read) = &self.rules {
+            let lacks =
+                |record: &Record| record.job.state.waits() && read.rules.lacks_one_of(&record.job);
+            let age = read.at.elapsed();
+            let lacks = age >= RULES_AT_ONCE && self.jobs.values().any(lacks);
+            if age < RULES_EVERY && !lacks {
+                return Ok(Arc::clone(&read.rules));
+            }
+        }
+        let (at, before) = (Instant::now(), self.rules.as_ref().map(|read| &*read.rules));
+        let rules = Arc::new(Rules::read(commands, before)?);
+        self.rules = Some(RulesRead { rules: Arc::clone(&rules), at });
+        Ok(rules)
     }
 
     fn nodes(

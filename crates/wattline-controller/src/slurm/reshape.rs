@@ -74,8 +74,6 @@ impl Slurm {
             tasks,
             cpus: (cpus_per_gpu * gpus).max(tasks),
             gpus_per_node: per_node,
-            // The nodes are named; what their GPUs are called does not matter any more.
-            gpu_type: None,
             tasks_per_node: asked.tasks_per_node.map(|_| tasks / nodes),
             ..asked.clone()
         })

@@ -3,6 +3,7 @@
 use super::Slurm;
 use super::command::printable;
 use super::eligibility::{self, Seats};
+use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
 use super::read::SlurmJob;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::ids::{UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
+use wattline_core::units::Seconds;
 
 /// What is said of a job's name at most.
 const LONGEST_NAME: usize = 128;
@@ -61,7 +63,7 @@ impl Slurm {
     }
 
     /// What a job asks for. One that cannot be placed is left alone.
-    fn submission(
+    pub(super) fn submission(
         &mut self,
         job: &SlurmJob,
         mine: bool,
@@ -94,6 +96,7 @@ impl Slurm {
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
         let submit = Timestamp::from_seconds(job.key.submit.seconds());
         let limit = job.time_limit.unwrap_or(defaults.time_limit);
+        let time_to_end = self.time_to_end(job, limit);
         let workload_is_known = asked.work.is_some();
         let (workload, work) = match asked.work {
             Some(work) => (self.workload(job, &asked), work),
@@ -125,11 +128,9 @@ impl Slurm {
             nodes: None,
         };
         if waits {
-            let Some(Seats { shapes, nodes }) = self.seats(&shaped, job) else {
-                return Err(
-                    "its partition has no such GPUs, or not as many on each node, or not on nodes that it lets be taken",
-                );
-            };
+            // What no node of its partition could run waits all the same, and its owner is told why.
+            let never = || Seats { shapes: Arc::default(), nodes: None };
+            let Seats { shapes, nodes } = self.seats(&shaped, job).unwrap_or_else(never);
             if let (Some(_), Some(shape)) = (&nodes, shapes.first()) {
                 // What it gets on those nodes is SLURM's to say, so it keeps it.
                 shaped.elasticity = Elasticity::Rigid;
@@ -142,7 +143,7 @@ impl Slurm {
                 Some(workload) if workload_is_known => {
                     shaped.workload = workload;
                     let (cluster, predictor) = (&self.site.cluster, known.engine.predictor());
-                    time_limit::in_time(&shaped, &shapes, limit, |shape| {
+                    time_limit::in_time(&shaped, &shapes, time_to_end, |shape| {
                         predictor.predict(&shaped, &cluster.plain_configuration(&shaped, shape))
                     })
                 }
@@ -162,7 +163,16 @@ impl Slurm {
         };
         let origin = Some(Origin { user: user.into(), slurm: Some(slurm) });
         let hold = waits && asked.hold.unwrap_or(false);
-        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold })
+        let fixed = shaped.elasticity == Elasticity::Rigid;
+        let host = self.seen.as_ref().map(|seen| host::request(job, fixed, &seen.rules));
+        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold, host })
+    }
+
+    /// How long it may take: its time limit, or what that may become.
+    fn time_to_end(&self, job: &SlurmJob, limit: Seconds) -> Seconds {
+        let seen = self.seen.as_ref().filter(|_| self.site.config.extend_time_limit);
+        let most = seen.map(|seen| seen.rules.max_time(&job.partition));
+        most.map_or(limit, |most| most.map_or(Seconds::new(f64::INFINITY), |most| most.max(limit)))
     }
 
     /// Jobs of the same name of the same user are taken for the same workload unless he says
