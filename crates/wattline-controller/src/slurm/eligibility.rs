@@ -56,6 +56,8 @@ impl Slurm {
                 (Elasticity::Rigid, _) if nodes == 1 => shape.gpus <= size,
                 (Elasticity::Rigid, _) => whole && shape.gpus / size == nodes,
                 (_, Per::Task(each)) if !shape.gpus.is_multiple_of(each) => false,
+                // SLURM 22.05 gives a single task with `--cpus-per-gpu` the GPUs of two.
+                (_, Per::Task(each)) if job.cpus_per_gpu.is_some() && shape.gpus <= each => false,
                 _ => shape.gpus <= size || whole,
             }
         };

@@ -30,6 +30,7 @@ pub mod metadata;
 mod meters;
 #[cfg(test)]
 mod model;
+mod node_limits;
 mod orders;
 mod owner;
 pub mod progress;

@@ -161,10 +161,47 @@ fn update(number: &str, request: &Request, names: &str) -> Vec<String> {
     ];
     match way {
         Per::Node => args.push(format!("Gres={}", gpus(*gpus_per_node))),
-        Per::Job => args.push(format!("TresPerJob=gres:{}", gpus(gpus_per_node * nodes))),
-        // As many as there are tasks.
-        Per::Task(_) => {}
+        // As many as there are tasks: but with `--cpus-per-gpu` SLURM 22.05 answers `BadConstraints`
+        // unless it is told how many in all.
+        Per::Job | Per::Task(_) => {
+            args.push(format!("TresPerJob=gres:{}", gpus(gpus_per_node * nodes)));
+        }
     }
     args.extend(tasks_per_node.map(|tasks| format!("TasksPerNode={tasks}")));
     args
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn asked(way: Per, gpu_type: Option<&str>) -> Request {
+        Request {
+            nodes: 1,
+            tasks: 2,
+            cpus: 4,
+            gpus_per_node: 2,
+            gpu_type: gpu_type.map(Into::into),
+            way,
+            tasks_per_node: None,
+            required: Vec::new(),
+            excluded: Vec::new(),
+        }
+    }
+
+    /// SLURM refuses an update that leaves the type out, and one that leaves the sum out where GPUs are
+    /// asked for by task and CPUs by GPU.
+    #[test]
+    fn an_update_keeps_the_type_and_says_how_many_gpus_in_all() {
+        let has = |way, gpu_type, text: &str| {
+            let args = update("7", &asked(way, gpu_type), "n1");
+            assert!(args.iter().any(|arg| arg == text), "{text}: {args:?}");
+        };
+        has(Per::Node, Some("h100"), "Gres=gpu:h100:2");
+        has(Per::Node, None, "Gres=gpu:2");
+        has(Per::Job, Some("h100"), "TresPerJob=gres:gpu:h100:2");
+        has(Per::Task(1), Some("h100"), "TresPerJob=gres:gpu:h100:2");
+        has(Per::Task(1), None, "NumTasks=2");
+    }
 }

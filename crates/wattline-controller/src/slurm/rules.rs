@@ -9,6 +9,7 @@
 use super::Slurm;
 use super::act::scontrol;
 use super::command::{CommandError, Commands};
+use super::deferred::begin;
 use super::eligibility::suits;
 use super::host;
 use super::orders::{Order, Target};
@@ -30,6 +31,9 @@ use wattline_core::units::Seconds;
 /// that would end this close before a reservation is not started on its nodes. Twice as much wastes a
 /// minute of them; none, and SLURM refuses what just does not fit any more.
 const SLACK: Seconds = Seconds::new(60.0);
+
+/// A job that is to begin later than this is held by its owner: the gate's 100 years.
+const OWNER_HOLD: Seconds = Seconds::new(50.0 * 365.0 * 86_400.0);
 
 /// What a site has set up, as far as it decides where jobs may run.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,6 +202,16 @@ impl Slurm {
         if let Some(said) = self.never(job, state, over, seen) {
             let nodes = self.site.cluster.node_ids().collect();
             return Some(Bars { nodes, why: Refusal::Never, said });
+        }
+        // Where its owner holds it the gate sets a begin time far away.
+        if let Some(begin) = begin(job).filter(|begin| *begin > now && job.state.waits()) {
+            let nodes = self.site.cluster.node_ids().collect();
+            let said = if begin > now + OWNER_HOLD {
+                format!("its owner holds it; 'scontrol release {}' lets it go", job.address())
+            } else {
+                format!("it is not to begin before {}", shown(begin))
+            };
+            return Some(Bars { nodes, why: Refusal::Other, said });
         }
         let rules = &seen.rules;
         let mut nodes: Vec<NodeId> = Vec::new();
