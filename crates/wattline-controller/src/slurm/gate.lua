@@ -3,7 +3,8 @@
 --
 -- A job for a controlled partition is held until the controller releases it, and what its user says
 -- about it (the script's #WATTLINE lines and the comment) is kept in the admin comment, which users
--- cannot change. Users can neither release nor reorder such jobs.
+-- cannot change. Users cannot reorder such jobs; that they hold one, or let it go, the controller sees.
+-- What no node could ever run is refused.
 --
 -- When the controller has not written its heartbeat for a while, new jobs pass as if there were no
 -- gate. Jobs that are held already are released by wattline-gate-fallback.

@@ -10,6 +10,7 @@ use super::read::{GpuCount, Memory, SlurmJob};
 use crate::backend::{BackendEvent, Known};
 use crate::job_registry::{JournalNote, Origin, Per, SlurmOrigin};
 use std::sync::Arc;
+use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
 use wattline_core::job::{Elasticity, Job};
@@ -95,6 +96,7 @@ impl Slurm {
     /// A job that waits: what its owner has changed since the last look counts from now on.
     pub(super) fn owner_news(
         &mut self,
+        now: Timestamp,
         id: JobId,
         job: &SlurmJob,
         known: Known<'_>,
@@ -125,7 +127,7 @@ impl Slurm {
             None => return,
         };
         let wanted = as_owner_wants(job, &before, slurm);
-        let submission = match self.submission(&wanted, true, known) {
+        let submission = match self.submission(now, &wanted, true, known) {
             Ok(submission) => submission,
             Err(why) => {
                 self.complain(format!("job {}: what its owner has changed: {why}", job.address()));

@@ -113,7 +113,7 @@ impl Slurm {
                 if free && self.controls() && self.may_correct(now, job.key.id) {
                     self.hold(now, job.key.id, &job.address());
                 }
-                self.owner_news(id, job, known, news);
+                self.owner_news(now, id, job, known, news);
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),

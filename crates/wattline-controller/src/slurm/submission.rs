@@ -8,6 +8,7 @@ use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
 use super::read::SlurmJob;
 use super::reconcile::is_running;
+use super::rules::Subject;
 use super::seen::key;
 use super::time_limit;
 use crate::backend::{BackendEvent, Known};
@@ -47,7 +48,7 @@ impl Slurm {
             if !counts || bare || job.is_whole_array() || self.is_early(now, job, mine) {
                 continue;
             }
-            match self.submission(job, mine, known) {
+            match self.submission(now, job, mine, known) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
                     news.push(BackendEvent::Submission(Box::new(submission)));
@@ -65,6 +66,7 @@ impl Slurm {
     /// What a job asks for. One that cannot be placed is left alone.
     pub(super) fn submission(
         &mut self,
+        now: Timestamp,
         job: &SlurmJob,
         mine: bool,
         known: Known<'_>,
@@ -128,9 +130,12 @@ impl Slurm {
             nodes: None,
         };
         if waits {
-            // What no node of its partition could run waits all the same, and its owner is told why.
-            let never = || Seats { shapes: Arc::default(), nodes: None };
-            let Seats { shapes, nodes } = self.seats(&shaped, job).unwrap_or_else(never);
+            let Seats { shapes, nodes } = match self.seats(&shaped, job) {
+                Some(seats) => seats,
+                // It waits all the same, and its owner is told why.
+                None if controlled => Seats { shapes: Arc::default(), nodes: None },
+                None => return Err("no node of its partition has such GPUs"),
+            };
             if let (Some(_), Some(shape)) = (&nodes, shapes.first()) {
                 // What it gets on those nodes is SLURM's to say, so it keeps it.
                 shaped.elasticity = Elasticity::Rigid;
@@ -165,7 +170,12 @@ impl Slurm {
         let hold = waits && asked.hold.unwrap_or(false);
         let fixed = shaped.elasticity == Elasticity::Rigid;
         let host = self.seen.as_ref().map(|seen| host::request(job, fixed, &seen.rules));
-        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold, host })
+        let bars = self.seen.as_ref().filter(|_| waits && mine).and_then(|seen| {
+            let over = self.over(&shaped);
+            let subject = Subject { shown: job, job: &shaped, host, over, runs: false };
+            self.bars(now, subject, seen)
+        });
+        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold, host, bars })
     }
 
     /// How long it may take: its time limit, or what that may become.
