@@ -262,6 +262,16 @@ impl History {
                     }
                 }
             }
+            // Only one that waits is changed; it never ran otherwise.
+            Event::Asked { job, asked } => {
+                if let Some((_, past)) = self.find(job)
+                    && !past.is_running()
+                    && asked.validate().is_ok()
+                {
+                    let (submit, user) = (past.job.submit, past.job.user);
+                    past.updated = Some(Arc::new(Job { submit, user, ..Job::clone(&asked) }));
+                }
+            }
             Event::OnHold { job, hold } => {
                 if let Some((job, _)) = self.find(job) {
                     self.orders.push((at, Event::OnHold { job, hold }));
@@ -278,6 +288,9 @@ impl History {
             | Event::Progress { .. }
             | Event::Limited { .. }
             | Event::NodeClosed(_)
+            | Event::HostAsked { .. }
+            | Event::Barred { .. }
+            | Event::NodeHost { .. }
             | Event::Failed { .. }
             | Event::Refused { .. }
             | Event::StopRefused { .. } => {}

@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use wattline_core::ids::{JobId, UserId, WorkloadId};
+use wattline_core::engine::Event;
+use wattline_core::host::HostRequest;
+use wattline_core::ids::{JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
+use wattline_core::plan::Refusal;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
@@ -216,6 +219,34 @@ pub struct Submission {
     pub origin: Option<Origin>,
     /// Whether it shall wait until its user lets it go.
     pub hold: bool,
+    /// What it takes of its nodes' CPUs and memory, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRequest>,
+    /// The nodes that rules keep it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bars: Option<Bars>,
+}
+
+/// Nodes that rules keep a job from, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bars {
+    /// Which. In rising order.
+    pub nodes: Vec<NodeId>,
+    /// Over how many nodes it would run.
+    pub over: u32,
+    /// Which kind of rule.
+    pub why: Refusal,
+    /// In words, for its owner.
+    pub said: Box<str>,
+}
+
+impl Bars {
+    /// As the engine hears it, and what is remembered about it.
+    #[must_use]
+    pub fn told(self, job: JobId) -> (Event, JournalNote) {
+        let Self { nodes, over, why, said } = self;
+        (Event::Barred { job, nodes, over, why }, JournalNote::Refused { job, said })
+    }
 }
 
 /// How many ended jobs of SLURM are remembered: more than SLURM shows, which is at most its

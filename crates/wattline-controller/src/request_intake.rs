@@ -140,7 +140,10 @@ impl RequestIntake {
     /// As [`RequestIntake::submit`].
     pub fn submit_job(&self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
         let job = Arc::unwrap_or_clone(job);
-        self.submit(now, Submission { job, workload: None, origin: None, hold: false })
+        self.submit(
+            now,
+            Submission { job, workload: None, origin: None, hold: false, host: None, bars: None },
+        )
     }
 
     /// A user takes a job back.
@@ -232,7 +235,7 @@ impl JournalWriter {
         events: &mut Vec<Event>,
         notes: &mut Vec<JournalNote>,
     ) -> JobId {
-        let Submission { mut job, workload, origin, hold } = submission;
+        let Submission { mut job, workload, origin, hold, host, bars } = submission;
         let counts = &self.counts;
         let id = JobId(counts.next_job.0 + before);
         if let Some(name) = workload {
@@ -253,6 +256,11 @@ impl JournalWriter {
             notes.push(JournalNote::Origin { job: id, origin });
         }
         events.push(Event::Submitted(Arc::new(job)));
+        events.extend(host.map(|request| Event::HostAsked { job: id, request }));
+        if let Some((event, note)) = bars.map(|bars| bars.told(id)) {
+            events.push(event);
+            notes.push(note);
+        }
         if hold {
             events.push(Event::OnHold { job: id, hold });
         }

@@ -32,6 +32,8 @@ fn record(path: &Path) {
                 workload: None,
                 origin: Some(origin),
                 hold: next == 3,
+                host: None,
+                bars: None,
             };
             controller.intake().submit_once(now, submission, &format!("alice/{next}"), 7).unwrap();
             next += 1;

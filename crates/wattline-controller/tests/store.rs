@@ -9,6 +9,7 @@ use wattline_controller::{
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
 use wattline_core::engine::Event;
+use wattline_core::host::{HostAmount, HostRequest, NodeHost, Shortage};
 use wattline_core::ids::{ActionId, GpuTypeId, JobId, NodeId, PlanId, UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
 use wattline_core::placement::{Allocation, Configuration, Placement, Share};
@@ -86,6 +87,14 @@ fn all_events() -> Vec<Event> {
     let offset: UtcOffset = "+01:00".parse().unwrap();
     let budget = Calendar::from_rules(Watts::new(2e4 * third), &[rule], offset).unwrap();
     let (id, action, node) = (JobId(1), ActionId(9), NodeId(4));
+    let asked = Arc::new(job.clone());
+    let amount = |cpus, memory_mib| HostAmount { cpus, memory_mib };
+    let request = HostRequest {
+        per_node: amount(1, 100),
+        per_gpu: amount(4, 1000),
+        all_cpus: true,
+        all_memory: false,
+    };
     vec![
         Event::Clock,
         Event::Submitted(Arc::new(job)),
@@ -107,6 +116,10 @@ fn all_events() -> Vec<Event> {
         Event::BudgetSet(Some(budget)),
         Event::BudgetSet(None),
         Event::PricesSet(Prices::default()),
+        Event::Asked { job: id, asked },
+        Event::HostAsked { job: id, request },
+        Event::Barred { job: id, nodes: vec![node], over: 2, why: Refusal::Never },
+        Event::NodeHost { node, host: NodeHost { all: amount(64, 500_000), taken: amount(8, 1) } },
     ]
 }
 
@@ -203,6 +216,9 @@ fn decision() -> Decision {
         Reason::ActionFailed,
         Reason::OnHold,
         Reason::Found,
+        Reason::NoHost(Shortage::Cpus { needed: 8, free: 4 }),
+        Reason::NoHost(Shortage::Memory { needed_mib: 2000, free_mib: 100 }),
+        Reason::Refused(Refusal::Never),
     ];
     let jobs = reasons.into_iter().zip(0..).map(|(reason, id)| JobChange {
         job: JobId(id),

@@ -3,6 +3,7 @@
 //! It knows nothing of any policy. Its work is in proportion to what a plan changes; [`audit`]
 //! looks at everything and is what tests compare it with.
 
+use crate::host::Shortage;
 use crate::ids::{GpuId, JobId, NodeId, PlanId};
 use crate::job::Elasticity;
 use crate::placement::{Placement, mask_of};
@@ -119,6 +120,16 @@ pub enum Violation {
         /// Which node.
         node: NodeId,
     },
+    /// Too few CPUs, or too little memory.
+    #[error("{job} {short}: {node}")]
+    Host {
+        /// Which job.
+        job: JobId,
+        /// Which node.
+        node: NodeId,
+        /// What is missing.
+        short: Shortage,
+    },
     /// Above the wattline.
     #[error("committed power would be {committed:.1}, the budget is {budget:.1}")]
     OverBudget {
@@ -231,6 +242,9 @@ fn check_plan(
         return Err(wrong);
     }
 
+    for (job, node, short) in state.host_misfits(&plan.jobs) {
+        wrong.push(Violation::Host { job, node, short });
+    }
     // From here on all ids are good. Who is on the nodes that the plan touches, afterwards?
     let mut touched: SmallVec<[NodeId; 16]> = targets.iter().map(|(node, _)| *node).collect();
     for change in &plan.jobs {

@@ -17,6 +17,7 @@ pub mod diff;
 pub mod effort;
 pub mod engine;
 pub mod forecast;
+pub mod host;
 pub mod hostlist;
 pub mod ids;
 pub mod image;

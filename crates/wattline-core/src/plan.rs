@@ -1,5 +1,6 @@
 //! Plans: the complete desired state, written as changes to the one before, with reasons.
 
+use crate::host::Shortage;
 use crate::ids::{JobId, NodeId, PlanId};
 use crate::placement::Placement;
 use crate::state::Target;
@@ -72,6 +73,8 @@ pub enum Reason {
     StartFailed,
     /// Waits: the cluster would not start it there, or at all.
     Refused(Refusal),
+    /// Waits: GPUs are free, CPUs or memory beside them are not.
+    NoHost(Shortage),
     /// Lost its node; of a node: it is lost.
     NodeLost,
     /// The node did not wake. It is planned without, and told to wake again.
@@ -106,6 +109,8 @@ pub enum Refusal {
     Limit,
     /// No licence is free.
     Licences,
+    /// No node of its partition could ever run it as it asks.
+    Never,
     /// Anything else.
     Other,
 }
@@ -114,7 +119,7 @@ impl Refusal {
     /// Whether it is about the job wherever it would run.
     #[must_use]
     pub fn is_everywhere(self) -> bool {
-        matches!(self, Self::Limit | Self::Licences | Self::Other)
+        matches!(self, Self::Limit | Self::Licences | Self::Never | Self::Other)
     }
 }
 
@@ -125,6 +130,7 @@ impl fmt::Display for Refusal {
             Self::Nodes => "the cluster does not let it have those nodes now",
             Self::Limit => "a limit of its user, account, partition or QOS is reached",
             Self::Licences => "no licence is free for it",
+            Self::Never => "no node of its partition could ever run it",
             Self::Other => "the cluster would not start it",
         })
     }
@@ -158,6 +164,7 @@ impl fmt::Display for Reason {
             Self::LimitRaised => write!(f, "power limit raised again"),
             Self::ShedForBudget => write!(f, "stopped: the budget does not carry it"),
             Self::Refused(why) => write!(f, "waits: {why}"),
+            Self::NoHost(short) => write!(f, "waits: {short}"),
             Self::KilledForBudget => write!(
                 f,
                 "ended for good: the budget does not carry it, and the site wrote shed = \"kill\""

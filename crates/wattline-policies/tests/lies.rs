@@ -12,6 +12,7 @@ use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
 use wattline_core::check;
 use wattline_core::engine::{Alert, Event, EventError};
+use wattline_core::host::{HostAmount, HostRequest, NodeHost};
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::job::Work;
 use wattline_core::plan::Refusal;
@@ -26,7 +27,7 @@ type Lie = (u8, u32, u64, f64, u32);
 
 fn lies() -> impl Strategy<Value = Vec<Lie>> {
     let after = prop_oneof![Just(0_u32), 0_u32..400];
-    vec((0_u8..20, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
+    vec((0_u8..26, 0_u32..14, 0_u64..40, -10.0..2000.0, after), 0..200)
 }
 
 fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
@@ -60,9 +61,30 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
                 Refusal::Nodes,
                 Refusal::Limit,
                 Refusal::Licences,
+                Refusal::Never,
                 Refusal::Other,
             ];
             Event::Refused { action, why: all[id as usize % all.len()] }
+        }
+        19 | 20 => {
+            let amount =
+                |share: u64| HostAmount { cpus: 4 * share as u32, memory_mib: 100 * share };
+            let all = amount(4 + action.0 % 8);
+            Event::NodeHost { node, host: NodeHost { all, taken: amount(u64::from(id) % 4) } }
+        }
+        21 | 22 => {
+            let amount = |share: u64| HostAmount { cpus: share as u32, memory_mib: 30 * share };
+            let request = HostRequest {
+                per_node: amount(action.0 % 12),
+                per_gpu: amount(action.0 % 5),
+                all_cpus: action.0 % 11 == 0,
+                all_memory: action.0 % 13 == 0,
+            };
+            Event::HostAsked { job, request }
+        }
+        23 => {
+            let nodes = (0..8).filter(|n| action.0 >> n & 1 == 1).map(NodeId).collect();
+            Event::Barred { job, nodes, over: 1 + id % 2, why: Refusal::Nodes }
         }
         _ => Event::Clock,
     }
@@ -78,6 +100,8 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
         Event::Cancelled(job)
         | Event::OnHold { job, .. }
         | Event::Foreign { job, .. }
+        | Event::HostAsked { job, .. }
+        | Event::Barred { job, .. }
         | Event::Updated { job, .. }
         | Event::Finished(job)
         | Event::Started { job, .. }
@@ -87,6 +111,7 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
         Event::NodeUp(node)
         | Event::NodeAsleep(node)
         | Event::NodeLost(node)
+        | Event::NodeHost { node, .. }
         | Event::NodeClosed(node) => node.index() >= state.cluster().nodes().len(),
         _ => false,
     }

@@ -61,6 +61,27 @@ impl Site {
         shown.map_or_else(String::new, |job| job["why"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// SLURM refuses a request at once; says in which words.
+    fn rejected(&self, user: &str, options: &[&str]) -> String {
+        let path = self.lab.path("jobs/never.sh");
+        fs::write(&path, "#!/bin/bash\nsleep 1\n").unwrap();
+        let args: Vec<&str> = options.iter().copied().chain([path.as_str()]).collect();
+        let output = self.lab.as_user(user, "sbatch", &args);
+        assert!(!output.status.success(), "{options:?} was taken in");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// As its owner.
+    fn update(&self, user: &str, args: &[&str]) {
+        let output = self.lab.as_user(user, "scontrol", args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {error}");
+    }
+
+    fn gpus(&self, number: u32) -> u32 {
+        self.job(number).map_or(0, |job| job.gpus.iter().map(|on| on.count).sum())
+    }
+
     /// A job that SLURM refuses, and after it one of somebody else's for the same GPUs: that one
     /// runs soon, and the refused one's owner reads why his does not.
     fn refused(&mut self, what: &str, reason: &str, options: &[&str]) -> u32 {
@@ -84,8 +105,10 @@ impl Site {
             took.as_secs_f64()
         );
         assert!(took < SOON + SLACK, "{what}: an unrelated job started after {took:?}");
-        let comment = self.job(refused).and_then(|job| job.comment).unwrap_or_default();
-        assert!(comment.contains(reason), "{what}: its owner sees '{comment}' in squeue");
+        self.wait(&format!("{what}: its owner to see it in squeue"), || {
+            let comment = self.job(refused).and_then(|job| job.comment).unwrap_or_default();
+            comment.contains(reason)
+        });
         self.wait("the other's end", || !self.runs(other));
         refused
     }
@@ -144,18 +167,28 @@ fn what_slurm_will_not_start_blocks_nobody_and_its_owner_reads_why() {
     let hog = ["-p", "open", "-w", "n1", "-c", "8"];
     let taken = site.submit("bob", 600, "", &[&hog[..], &["--mem=400000"]].concat());
     site.wait("the memory to be taken", || site.runs(taken));
-    let memory = site.refused("memory", "Resources", &["--mem=200000", "--gres=gpu:4"]);
-    let whole = site.refused("exclusive", "Resources", &["--exclusive", "--gres=gpu:4"]);
-    let cpus = site.refused("CPUs", "Resources", &["-c", "60", "--gres=gpu:4"]);
-    site.cancel(&[taken, memory, whole, cpus]);
+    // Two looks at nodes must agree.
+    std::thread::sleep(Duration::from_secs(6));
+    // These are seen beforehand, and not tried.
+    let memory =
+        site.refused("memory", "needs 200000 MiB of memory", &["--mem=200000", "--gres=gpu:4"]);
+    let whole = site.refused("exclusive", "needs 64 CPUs", &["--exclusive", "--gres=gpu:4"]);
+    let cpus = site.refused("CPUs", "needs 60 CPUs", &["-c", "60", "--gres=gpu:4"]);
+    let tried = site.lab.log().matches("is refused: SLURM says Resources").count();
+    assert!(tried <= 1, "{}", site.lab.log());
+    site.cancel(&[taken, whole, cpus]);
+    site.wait("it to run when the memory is free", || site.runs(memory));
+    site.cancel(&[memory]);
 
     // Maintenance begins before its limit ends; a short job ends before.
     let soon = ["create", "reservation", "ReservationName=service", "Users=root", "Nodes=n1"];
     site.lab.ran(
         "scontrol",
-        &[&soon[..], &["StartTime=now+3minutes", "Duration=10", "Flags=MAINT"]].concat(),
+        &[&soon[..], &["StartTime=now+5minutes", "Duration=10", "Flags=MAINT"]].concat(),
     );
-    let long = site.refused("maintenance ahead", "ReqNodeNotAvail", &["-t", "60", "--gres=gpu:4"]);
+    // It is read every half minute; before that SLURM refuses.
+    let long =
+        site.refused("maintenance ahead", "maintenance 'service'", &["-t", "60", "--gres=gpu:4"]);
     site.lab.ran("scontrol", &["delete", "ReservationName=service"]);
     site.wait("it to run when the maintenance is off", || site.runs(long));
     site.cancel(&[long]);
@@ -178,7 +211,7 @@ fn what_slurm_will_not_start_blocks_nobody_and_its_owner_reads_why() {
     let outside = site.submit("alice", 2, "", &["--gres=gpu:4", "-t", "1"]);
     site.wait("it to be told", || {
         let why = site.why(outside);
-        why.contains("ReqNodeNotAvail") || why.contains("Reserv") || why.contains("room")
+        why.contains("reserved ('course')")
     });
     site.lab.ran("scontrol", &["delete", "ReservationName=course"]);
     site.wait("it to run then", || site.job(outside).is_some_and(|job| !job.state.waits()));
@@ -191,10 +224,72 @@ fn what_slurm_will_not_start_blocks_nobody_and_its_owner_reads_why() {
     assert_eq!(gpus, 4, "on fewer it would run into its limit");
     site.wait("its end", || site.job(elastic).is_some_and(|job| job.state.is_over()));
     assert_eq!(site.job(elastic).unwrap().state, State::Completed);
+    impossible(&site);
+    owners_changes(&mut site);
+    other_ways_to_ask(&mut site);
     // Nobody touched the strangers.
     for job in &full {
         let job = site.job(*job).unwrap();
         assert!(job.state == State::Running && job.key.restarts == 0, "{job:?}");
     }
     assert!(site.lab.is_controlled(), "{}", site.lab.log());
+}
+
+/// What no node could ever run is refused at once, as plain SLURM does, though the gate holds jobs.
+fn impossible(site: &Site) {
+    for (options, why) in [
+        (&["--mem=900000", "--gres=gpu:1"][..], "900000 MiB of memory"),
+        (&["-c", "65", "--gres=gpu:1"][..], "65 CPUs"),
+        (&["--gres=gpu:9"][..], "9 GPUs"),
+    ] {
+        let said = site.rejected("alice", options);
+        assert!(said.contains(why), "{options:?}: {said}");
+    }
+}
+
+/// A job that waits: what its owner changes counts, at the first start.
+fn owners_changes(site: &mut Site) {
+    let busy = site.submit("bob", 600, "", &["-p", "open", "-w", "n1", "--gres=gpu:4"]);
+    site.wait("all nodes to be busy", || site.runs(busy));
+    let job = site.submit("alice", 5, "", &["--gres=gpu:4", "-t", "1"]);
+    let id = format!("JobId={job}");
+    site.wait("it to be known", || !site.why(job).is_empty());
+    // More memory than any node has, which is told; then less.
+    site.update("alice", &["update", &id, "MinMemoryNode=900000"]);
+    site.wait("it to be impossible", || site.why(job).contains("900000 MiB"));
+    site.update("alice", &["update", &id, "MinMemoryNode=1000", "Gres=gpu:2"]);
+    site.wait("it to be possible", || !site.why(job).contains("900000 MiB"));
+    site.update("alice", &["hold", &job.to_string()]);
+    site.wait("it to be held", || site.why(job).contains("its owner holds it"));
+    site.cancel(&[busy]);
+    // Others go before it.
+    let other = site.submit("bob", 1, "", &["--gres=gpu:4", "-t", "1"]);
+    site.wait("the other's end", || site.job(other).is_some_and(|job| job.state.is_over()));
+    assert!(site.job(job).unwrap().state.waits(), "its owner holds it");
+    site.update("alice", &["release", &job.to_string()]);
+    site.wait("its start", || site.runs(job));
+    assert_eq!(site.gpus(job), 2, "as its owner asked in the end");
+    assert_eq!(site.job(job).unwrap().key.restarts, 0, "it started once");
+    site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
+}
+
+/// Elastic jobs that name the type of their GPUs, or ask by task and by GPU, get fewer when that is
+/// all there is.
+fn other_ways_to_ask(site: &mut Site) {
+    let half = site.submit("bob", 600, "", &["-p", "open", "-w", "n1", "--gres=gpu:2"]);
+    site.wait("half a node to be busy", || site.runs(half));
+    let lines = "#WATTLINE gpus=1-4:2 elasticity=malleable checkpoint=term";
+    for options in [
+        &["--gres=gpu:h100:4"][..],
+        &["-n", "4", "--gpus-per-task=1", "--cpus-per-gpu=2"][..],
+        &["--gpus=h100:4", "--cpus-per-gpu=2"][..],
+    ] {
+        let job = site.submit("alice", 3, lines, &[options, &["-t", "1"]].concat());
+        site.wait(&format!("{options:?} to start"), || site.runs(job));
+        assert_eq!(site.gpus(job), 2, "{options:?}");
+        site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
+        let ended = site.job(job).unwrap();
+        assert_eq!((ended.state, ended.key.restarts), (State::Completed, 0), "{options:?}");
+    }
+    site.cancel(&[half]);
 }

@@ -460,7 +460,7 @@ impl ReadModelBuilder {
         let runs = |view: &JobView| matches!(view.phase, Phase::Running | Phase::Stopping(_));
         let mut tell = |kind: &str, text: &str| events.push(about(new, now, kind, text));
         if !Arc::ptr_eq(&old.job, &new.job) {
-            tell("updated", "has another deadline or weight");
+            tell("updated", "has another deadline or weight, or asks for something else");
         }
         match (old.on_hold, new.on_hold) {
             (false, true) => tell("on_hold", "shall wait until it is let go"),

@@ -83,7 +83,7 @@ pub(super) fn submission(
     job.validate().map_err(|error| Refusal::bad(error.to_string(), "correct it"))?;
     let origin = Origin { user: (*who.user).into(), slurm: None };
     let workload = Some(request.workload.as_str().into());
-    Ok(Submission { job, workload, origin: Some(origin), hold: false })
+    Ok(Submission { job, workload, origin: Some(origin), hold: false, host: None, bars: None })
 }
 
 /// How a job looks before the engine has heard of it.

@@ -165,7 +165,7 @@ impl Slurm {
                     let Some(mut update) = self.told(slurm, placement) else {
                         return Step::Failed;
                     };
-                    update.comment = remark(&seen, None);
+                    update.comment = self.remark(&seen, None);
                     let update = Instruction::Update(JobName::of(&seen), update);
                     let told = vec![update, Instruction::release(&seen)];
                     let complaint = format!("job {number} cannot be started");
@@ -371,7 +371,7 @@ impl Slurm {
         // that we hold.
         let as_before = JobUpdate {
             begin: None,
-            comment: remark(job, Some(said)),
+            comment: self.remark(job, Some(&format!("SLURM says {said}"))),
             ..self.told_as_before(job, slurm)
         };
         let as_before = Instruction::Update(JobName::of(job), as_before);
@@ -416,15 +416,25 @@ impl Slurm {
 }
 
 /// How our remarks begin in SLURM's comment field.
-const REMARK: &str = "wattline: waits, SLURM says ";
+const REMARK: &str = "wattline: waits, ";
 
-/// Sets our remark on a job, or takes it away. What its user or another tool wrote there stays.
-pub(super) fn remark(job: &SlurmJob, said: Option<&str>) -> Option<String> {
-    let there = job.comment.as_deref().unwrap_or_default();
-    let ours = there.starts_with(REMARK);
-    match said {
-        Some(said) if there.is_empty() || ours => Some(format!("{REMARK}{said}")),
-        None if ours => Some(String::new()),
-        _ => None,
+impl Slurm {
+    /// The comment that sets our remark on a job, or takes it away. What its user or another tool wrote
+    /// there stays. A record may be older than our last remark.
+    pub(super) fn remark(&mut self, job: &SlurmJob, said: Option<&str>) -> Option<String> {
+        let remarked = self.remarked.contains_key(&job.key.id);
+        let ours = remarked || job.comment.as_deref().is_some_and(|text| text.starts_with(REMARK));
+        let empty = job.comment.as_deref().is_none_or(str::is_empty);
+        match said {
+            Some(said) if empty || ours => {
+                self.remarked.insert(job.key.id, said.into());
+                Some(format!("{REMARK}{said}"))
+            }
+            None if ours => {
+                self.remarked.remove(&job.key.id);
+                Some(String::new())
+            }
+            _ => None,
+        }
     }
 }

@@ -65,6 +65,9 @@ pub struct Config {
     /// A file that is touched as long as the controller works; the gate opens when it is old.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<PathBuf>,
+    /// Whether a running job that is predicted to run into its time limit gets a longer one, within
+    /// what its partition allows.
+    pub extend_time_limit: bool,
     /// What holds for jobs that say nothing else.
     pub defaults: Defaults,
 }
@@ -84,6 +87,7 @@ impl Default for Config {
             progress: None,
             measure_every: Seconds::new(300.0),
             heartbeat: None,
+            extend_time_limit: false,
             defaults: Defaults::default(),
         }
     }

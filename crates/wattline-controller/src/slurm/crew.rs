@@ -5,8 +5,10 @@
 //! waits for the threads at the end: an order that was begun is finished by its command, and the
 //! next controller looks what became of it.
 
+use super::config::Mode;
 use super::link::Link;
 use super::look::Looker;
+use super::node_limits;
 use super::orders::{Failure, Lane, Order, Outcome, Ticks, Work};
 use super::readings::Readings;
 use super::seen::{Seen, SeenError};
@@ -144,12 +146,16 @@ impl Shared {
     fn look(&self) {
         let mut failures: u32 = 0;
         let mut looker = Looker::default();
+        let mut told = String::new();
         loop {
             let began = Instant::now();
             let progress = self.site.config.progress.as_deref();
             let seen = looker.look_all(&self.link, &self.ticks, progress);
             let took = began.elapsed();
             failures = if seen.is_ok() { 0 } else { failures.saturating_add(1) };
+            if let Ok(seen) = &seen {
+                self.tell_gate(seen, &mut told);
+            }
             self.board().look = Some((seen, began));
             (self.wake)();
             let pause = match failures {
@@ -159,6 +165,19 @@ impl Shared {
             if !self.rest(pause) {
                 return;
             }
+        }
+    }
+
+    /// The gate hears what nodes have, when that changes. Where it cannot, it lets jobs through.
+    fn tell_gate(&self, seen: &Seen, told: &mut String) {
+        let config = &self.site.config;
+        let Some(heartbeat) = config.heartbeat.as_deref() else { return };
+        if config.mode != Mode::Control {
+            return;
+        }
+        let text = node_limits::text(&self.site, seen);
+        if text != *told && node_limits::write(heartbeat, &text).is_ok() {
+            *told = text;
         }
     }
 

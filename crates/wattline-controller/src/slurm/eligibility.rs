@@ -56,6 +56,8 @@ impl Slurm {
                 (Elasticity::Rigid, _) if nodes == 1 => shape.gpus <= size,
                 (Elasticity::Rigid, _) => whole && shape.gpus / size == nodes,
                 (_, Per::Task(each)) if !shape.gpus.is_multiple_of(each) => false,
+                // SLURM 22.05 gives a single task with `--cpus-per-gpu` the GPUs of two.
+                (_, Per::Task(each)) if job.cpus_per_gpu.is_some() && shape.gpus <= each => false,
                 _ => shape.gpus <= size || whole,
             }
         };
@@ -144,7 +146,7 @@ fn room(job: &SlurmJob, size: u32, required: u32) -> (u32, u32) {
 /// Whether a node has GPUs called as the job wants them, and the features it names: names with `&`
 /// or `|` in between. What else SLURM lets one write is for SLURM to understand; all nodes that have
 /// any of the names may be meant.
-fn suits(job: &SlurmJob, node: &SlurmNode) -> bool {
+pub(super) fn suits(job: &SlurmJob, node: &SlurmNode) -> bool {
     let called = job.gpu_type().is_none_or(|name| node.gpus.gpu_type.as_deref() == Some(name));
     let has = |one: &str| node.features.iter().any(|feature| *feature == one.trim());
     let featured = job.features.as_deref().is_none_or(|list| {

@@ -3,7 +3,8 @@
 --
 -- A job for a controlled partition is held until the controller releases it, and what its user says
 -- about it (the script's #WATTLINE lines and the comment) is kept in the admin comment, which users
--- cannot change. Users can neither release nor reorder such jobs.
+-- cannot change. Users cannot reorder such jobs; that they hold one, or let it go, the controller sees.
+-- What no node could ever run is refused.
 --
 -- When the controller has not written its heartbeat for a while, new jobs pass as if there were no
 -- gate. Jobs that are held already are released by wattline-gate-fallback.
@@ -31,6 +32,12 @@ local MOST_BYTES = 1024
 local MOST_SCRIPT_BYTES = 65536
 local LONGEST_WORD = 256
 local CUT = " cut=1"
+-- What 'scontrol release' sets the priority to.
+local INFINITE = 4294967295
+-- A job that its owner holds begins in 100 years. The controller takes more than 50 for that.
+local OWNER_HOLD_S = 100 * 365 * 86400
+-- ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE, the same number in all releases from 20.11 on.
+local NODE_CONFIG_UNAVAILABLE = 2014
 
 -- Whether one of the partitions in "a,b" is controlled. No partition at all is taken for one.
 local function controlled(partitions)
@@ -54,6 +61,65 @@ local function alive()
   if beat == nil then return false end
   local age = os.time() - beat
   return age >= -FUTURE_S and age <= PATIENCE_S
+end
+
+-- What the largest node of a partition has, as the controller writes it beside its heartbeat: lines of
+-- "partition cpus memory gpus", where 0 says nothing. SLURM does not look at that for a job that is
+-- held, and would refuse it at once if it were not.
+local function largest(partition)
+  local file = io.open(HEARTBEAT .. ".limits", "r")
+  if file == nil then return nil end
+  local text = file:read(MOST_SCRIPT_BYTES)
+  file:close()
+  for line in string.gmatch(text or "", "[^\n]+") do
+    local name, cpus, memory, gpus = string.match(line, "^(%S+) (%d+) (%d+) (%d+)$")
+    if name == partition then
+      return { cpus = tonumber(cpus), memory = tonumber(memory), gpus = tonumber(gpus) }
+    end
+  end
+  return nil
+end
+
+-- A number that the user gave; SLURM has numbers of its own for "not given".
+local function number(value)
+  local given = tonumber(value)
+  if given == nil or given <= 0 or given == 65534 or given == 65535 or given >= 4294967294 then
+    return 0
+  end
+  return given
+end
+
+-- Why no node of a partition could ever run a job, or nothing.
+local function impossible(job, partition)
+  local node = largest(partition)
+  if node == nil then return nil end
+  local function more(what, needed, has)
+    if has > 0 and needed > has then
+      return string.format("no node of partition %s has %d %s; the largest has %d", partition,
+        needed, what, has)
+    end
+    return nil
+  end
+  local cpus = math.max(number(job.cpus_per_task), number(job.pn_min_cpus))
+  local memory = math.max(number(job.min_mem_per_node), number(job.min_mem_per_cpu) * math.max(cpus, 1))
+  local gpus = 0
+  for part in string.gmatch(job.tres_per_node or job.gres or "", "[^,]+") do
+    if string.match(part, "^gres[:/]gpu") or string.match(part, "^gpu") then
+      gpus = gpus + number(string.match(part, "[:=](%d+)$"))
+    end
+  end
+  return more("MiB of memory", memory, node.memory) or more("CPUs", cpus, node.cpus)
+    or more("GPUs", gpus, node.gpus)
+end
+
+-- The same for "a,b": none of them could.
+local function impossible_everywhere(job, partitions)
+  local why
+  for name in string.gmatch(partitions or "", "[^,]+") do
+    why = impossible(job, name)
+    if why == nil then return nil end
+  end
+  return why
 end
 
 -- Adds the key=value words of a text, up to a '#'.
@@ -93,19 +159,38 @@ local function kept(script, comment, held_by_user, names_nodes)
   return text .. " ; " .. comment
 end
 
-function wattline_job_submit(job, submit_uid)
+-- The partition of a job that names none.
+local function default_partition(part_list)
+  for name, part in pairs(part_list or {}) do
+    if part.flag_default ~= nil and part.flag_default ~= 0 then return name end
+  end
+  return nil
+end
+
+-- Says why a job is refused, or nothing. part_list: what slurm_job_submit got.
+function wattline_job_submit(job, submit_uid, part_list)
   local partition = job.partition
   if partition == nil or partition == "" then partition = job.default_partition end
+  if partition == nil or partition == "" then
+    local fine, name = pcall(default_partition, part_list)
+    if fine then partition = name end
+  end
   if not controlled(partition) then
     -- Nobody but us sets our mark.
     if not ADMINS[submit_uid] and string.find(job.admin_comment or "", "^wattline/") then
       job.admin_comment = ""
     end
-    return
+    return nil
+  end
+  local held = alive()
+  if held then
+    local fine, why = pcall(impossible_everywhere, job, partition)
+    if fine and why ~= nil then return why end
   end
   local names_nodes = job.req_nodes ~= nil and job.req_nodes ~= ""
   job.admin_comment = kept(job.script, job.comment, job.priority == 0, names_nodes)
-  if alive() then job.priority = 0 end
+  if held then job.priority = 0 end
+  return nil
 end
 
 -- Says why a change is refused, or nothing.
@@ -117,17 +202,37 @@ function wattline_job_modify(job, record, modify_uid)
   end
   if not controlled(now) then return nil end
   local function given(value) return value ~= nil and value ~= slurm.NO_VAL end
+  -- All jobs here are held until Wattline lets them go, so that SLURM could not tell one that its owner
+  -- holds from the others. So 'scontrol hold' sets a begin time far away, and 'scontrol release' takes
+  -- it back; the job stays held for Wattline either way.
+  if given(job.priority) and not given(job.nice) then
+    if job.priority == 0 then
+      job.priority = slurm.NO_VAL
+      job.begin_time = os.time() + OWNER_HOLD_S
+      return nil
+    elseif job.priority == INFINITE then
+      job.priority = slurm.NO_VAL
+      job.begin_time = os.time()
+      return nil
+    end
+  end
   -- A change of nice alone releases a held job in SLURM 22.05.
   if given(job.priority) or given(job.nice) then
-    return "Wattline decides the order and the release of this job; use 'wattline job'"
+    return "Wattline decides the order of jobs; for another deadline or weight use "
+      .. "'wattline job update'; to keep a job waiting use 'scontrol hold' or 'wattline job hold'"
   end
   if job.admin_comment ~= nil then return "the admin comment is Wattline's" end
   return nil
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-  local fine, why = pcall(wattline_job_submit, job_desc, submit_uid)
-  if not fine then slurm.log_error("wattline gate: submit: %s", tostring(why)) end
+  local fine, why = pcall(wattline_job_submit, job_desc, submit_uid, part_list)
+  if not fine then
+    slurm.log_error("wattline gate: submit: %s", tostring(why))
+  elseif why ~= nil then
+    slurm.log_user("%s", why)
+    return NODE_CONFIG_UNAVAILABLE
+  end
   return slurm.SUCCESS
 end
 

@@ -44,8 +44,6 @@ pub(super) enum Begin {
 pub(super) enum Gpus {
     PerNode(String),
     PerJob(String),
-    /// As many as there are tasks.
-    PerTask,
 }
 
 /// What a waiting job asks for. All of it goes together: stale values of some make SLURM hold the
@@ -77,6 +75,7 @@ pub(super) struct JobUpdate {
     pub(super) required: Option<String>,
     pub(super) begin: Option<Begin>,
     pub(super) priority: Option<u64>,
+    pub(super) time_limit_minutes: Option<u32>,
     pub(super) comment: Option<String>,
 }
 
@@ -165,11 +164,11 @@ fn words(job: &JobName, update: &JobUpdate) -> Vec<String> {
     one("ReqNodeList", &update.required);
     one("StartTime", &update.begin.and_then(start_time));
     one("Priority", &update.priority.map(|priority| priority.to_string()));
+    one("TimeLimit", &update.time_limit_minutes.map(|minutes| minutes.to_string()));
     if let Some(shape) = &update.shape {
         match &shape.gpus {
             Gpus::PerNode(gpus) => args.push(format!("Gres={gpus}")),
             Gpus::PerJob(gpus) => args.push(format!("TresPerJob=gres:{gpus}")),
-            Gpus::PerTask => {}
         }
         args.extend(shape.tasks_per_node.map(|tasks| format!("TasksPerNode={tasks}")));
     }

@@ -89,6 +89,11 @@ impl Link {
         self.commands.run(program, &args).map(drop).map_err(Failure::from)
     }
 
+    /// Whether SLURM's commands can be run.
+    pub(super) fn has_commands(&self) -> bool {
+        self.rest.is_none() || has_commands()
+    }
+
     /// Whether such an instruction can be given at all.
     pub(super) fn can(&self, kind: Kind) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.can(kind)) || has_commands()

@@ -14,6 +14,7 @@ use super::orders::{Stamp, Ticks};
 use super::read::compact::{self, Applied, Entry};
 use super::read::{self, JobKey, SlurmJob};
 use super::rest::{Jobs, Rest, RestError};
+use super::rules::Rules;
 use super::seen::{Nodes, Seen, SeenError, node_is};
 use super::{progress, seen::NodeIs};
 use std::collections::BTreeMap;
@@ -44,6 +45,11 @@ const NODES_EVERY: Duration = Duration::from_millis(2_500);
 const WHOLE_EVERY: Duration = Duration::from_secs(15);
 /// And for this many times as long as a whole answer takes: 3 % of slurmrestd's time for large queues.
 const WHOLE_SHARE: u32 = 30;
+/// Reservations are asked for this often: those who make them do so hours before. Half costs four
+/// commands a minute more.
+const RULES_EVERY: Duration = Duration::from_secs(30);
+/// One that a job names, and that is not known, is asked for after this long, again and again.
+const RULES_AT_ONCE: Duration = Duration::from_secs(5);
 
 type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 
@@ -52,6 +58,7 @@ type Full = (Result<Vec<SlurmJob>, SeenError>, Duration);
 pub(super) struct Looker {
     jobs: BTreeMap<u32, Record>,
     nodes: Option<NodesRead>,
+    rules: Option<RulesRead>,
     full: FullAnswers,
     /// Nobody needs to know which GPUs jobs hold.
     skips_gpus: bool,
@@ -86,6 +93,12 @@ struct NodesRead {
     at: Instant,
     /// Some are on their way to sleep or up.
     moving: bool,
+}
+
+#[derive(Debug)]
+struct RulesRead {
+    rules: Arc<Rules>,
+    at: Instant,
 }
 
 /// When full answers were read, and the one that is being read.
@@ -140,8 +153,11 @@ impl Looker {
             None => self.read_by_commands(&link.commands)?,
         };
         let nodes = self.nodes(link, ticks, moved)?;
+        let rules = if self.skips_gpus { Arc::default() } else { self.rules(link)? };
         let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
-        Ok(Seen::new(jobs, nodes, began))
+        let mut seen = Seen::new(jobs, nodes, began);
+        seen.rules = rules;
+        Ok(seen)
     }
 
     /// Brings all records up to date. Says whether any job may have taken or left GPUs.
@@ -329,6 +345,27 @@ impl Looker {
             record.job = Arc::new(SlurmJob { gpus, gpus_held: held, ..SlurmJob::clone(job) });
             record.lacks_gpus = false;
         }
+    }
+
+    /// Reservations and partitions, from time to time, and when a job names a reservation that is not
+    /// known. Without SLURM's commands nothing is known beforehand: what SLURM refuses is learnt then.
+    fn rules(&mut self, link: &Link) -> Result<Arc<Rules>, SeenError> {
+        if !link.has_commands() {
+            return Ok(Arc::default());
+        }
+        if let Some(read) = &self.rules {
+            let lacks =
+                |record: &Record| record.job.state.waits() && read.rules.lacks_one_of(&record.job);
+            let age = read.at.elapsed();
+            let lacks = age >= RULES_AT_ONCE && self.jobs.values().any(lacks);
+            if age < RULES_EVERY && !lacks {
+                return Ok(Arc::clone(&read.rules));
+            }
+        }
+        let (at, before) = (Instant::now(), self.rules.as_ref().map(|read| &*read.rules));
+        let rules = Arc::new(Rules::read(&link.commands, before)?);
+        self.rules = Some(RulesRead { rules: Arc::clone(&rules), at });
+        Ok(rules)
     }
 
     fn nodes(

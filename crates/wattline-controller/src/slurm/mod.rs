@@ -22,6 +22,7 @@ mod deferred;
 pub mod doctor;
 mod eligibility;
 mod heterogeneous;
+mod host;
 mod instruction;
 mod limits;
 mod link;
@@ -31,7 +32,9 @@ pub mod metadata;
 mod meters;
 #[cfg(test)]
 mod model;
+mod node_limits;
 mod orders;
+mod owner;
 pub mod progress;
 pub mod read;
 mod readings;
@@ -41,6 +44,7 @@ pub mod release;
 mod release_lists;
 mod reshape;
 mod rest;
+mod rules;
 mod runs;
 mod seen;
 mod site;
@@ -48,6 +52,7 @@ mod stop;
 #[cfg(test)]
 mod stop_tests;
 mod submission;
+mod time_extension;
 mod time_limit;
 
 pub use config::{Config, Defaults, Mode, Reader};
@@ -62,7 +67,8 @@ use crew::{Crew, Heard, Looked};
 use link::Link;
 use measurement_window::Stretch;
 use meters::Meters;
-use orders::{Order, Orders, Outcome, Purpose, Switched, Target, Ticks};
+use orders::{Order, Orders, Outcome, Purpose, Stamp, Switched, Target, Ticks};
+use owner::Asks;
 use readings::Readings;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +77,7 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::engine::Event;
+use wattline_core::host::NodeHost;
 use wattline_core::ids::{ActionId, JobId, NodeId};
 use wattline_core::plan::Refusal;
 use wattline_core::units::{Seconds, Watts};
@@ -154,6 +161,14 @@ pub struct Slurm {
     foreign: BTreeSet<u32>,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
+    /// What jobs that wait were shown to ask for at the last look.
+    asks: BTreeMap<JobId, Asks>,
+    /// What was written into the comments of jobs that rules keep from all nodes.
+    remarked: BTreeMap<u32, Box<str>>,
+    /// Nodes of which one look has shown that others take more.
+    host_seen: BTreeMap<NodeId, NodeHost>,
+    /// The look at nodes from which CPUs and memory are known.
+    host_looked: Option<Stamp>,
     complaints: Vec<String>,
     alerts: Vec<String>,
 }
@@ -193,6 +208,10 @@ impl Slurm {
             open: (BTreeSet::new(), 0),
             foreign: BTreeSet::new(),
             refused: BTreeSet::new(),
+            asks: BTreeMap::new(),
+            remarked: BTreeMap::new(),
+            host_seen: BTreeMap::new(),
+            host_looked: None,
             complaints: Vec::new(),
             alerts: Vec::new(),
         }
@@ -402,9 +421,12 @@ impl Slurm {
             self.wanted.retain(|id, _| known.engine.is_under_way(*id));
             self.job_news(now, known, &mut news);
             self.node_news(known, &mut news);
+            self.host_news(known, &mut news);
+            self.rule_news(now, known, &mut news);
             self.submissions(now, known, &mut news);
             self.park_early(now, known);
             self.split_arrays(now, known);
+            self.extend_limits(now, known);
         }
         if new.look || new.readings || new.outcomes {
             self.advance_all(now, known);

@@ -80,6 +80,16 @@ impl Slurm {
         }
         self.taken_over(id, job, known, news);
         self.whose(id, job, known, news);
+        if state.host.is_none()
+            && let Some(seen) = &self.seen
+        {
+            let fixed = state.job.elasticity == wattline_core::job::Elasticity::Rigid;
+            let request = super::host::request(job, fixed, &seen.rules);
+            news.push(BackendEvent::Event(Event::HostAsked { job: id, request }));
+        }
+        if !matches!(state.phase, Phase::Waiting | Phase::BackingOff(_)) {
+            self.asks.remove(&id);
+        }
         let over = job.state.is_over();
         let runs = is_running(job);
         match state.phase {
@@ -100,6 +110,7 @@ impl Slurm {
                 if free && self.controls() && self.may_correct(now, job.key.id) {
                     self.hold(now, job.key.id, &job.address());
                 }
+                self.owner_news(now, id, job, known, news);
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),

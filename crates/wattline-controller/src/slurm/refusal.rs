@@ -44,7 +44,7 @@ impl Slurm {
     ) -> Option<Refusal> {
         let meaning = meaning(&job.state_reason)?;
         match meaning {
-            Refusal::Limit | Refusal::Licences | Refusal::Other => Some(meaning),
+            Refusal::Limit | Refusal::Licences | Refusal::Never | Refusal::Other => Some(meaning),
             Refusal::Nodes => (ago >= FINAL_AFTER).then_some(meaning),
             Refusal::Resources => {
                 (ago >= FINAL_AFTER && self.look_free(placement)).then_some(meaning)

@@ -70,8 +70,6 @@ impl Slurm {
             tasks,
             cpus: (cpus_per_gpu * gpus).max(tasks),
             gpus_per_node: per_node,
-            // The nodes are named; what their GPUs are called does not matter any more.
-            gpu_type: None,
             tasks_per_node: asked.tasks_per_node.map(|_| tasks / nodes),
             ..asked.clone()
         })
@@ -147,8 +145,9 @@ fn update(request: &Request, names: String) -> JobUpdate {
     };
     let gpus = match way {
         Per::Node => Gpus::PerNode(gpus(*gpus_per_node)),
-        Per::Job => Gpus::PerJob(gpus(gpus_per_node * nodes)),
-        Per::Task(_) => Gpus::PerTask,
+        // As many as there are tasks: but with `--cpus-per-gpu` SLURM 22.05 answers `BadConstraints`
+        // unless it is told how many in all.
+        Per::Job | Per::Task(_) => Gpus::PerJob(gpus(gpus_per_node * nodes)),
     };
     let shape = JobShape {
         nodes: *nodes,
@@ -158,4 +157,42 @@ fn update(request: &Request, names: String) -> JobUpdate {
         tasks_per_node: *tasks_per_node,
     };
     JobUpdate { shape: Some(shape), ..only(names) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::instruction::{Instruction, JobName};
+    use super::*;
+
+    fn asked(way: Per, gpu_type: Option<&str>) -> Request {
+        Request {
+            nodes: 1,
+            tasks: 2,
+            cpus: 4,
+            gpus_per_node: 2,
+            gpu_type: gpu_type.map(Into::into),
+            way,
+            tasks_per_node: None,
+            required: Vec::new(),
+            excluded: Vec::new(),
+        }
+    }
+
+    /// SLURM refuses an update that leaves the type out, and one that leaves the sum out where GPUs are
+    /// asked for by task and CPUs by GPU.
+    #[test]
+    fn an_update_keeps_the_type_and_says_how_many_gpus_in_all() {
+        let has = |way, gpu_type, text: &str| {
+            let update = update(&asked(way, gpu_type), "n1".into());
+            let line = Instruction::Update(JobName::numbered(7), update).line();
+            let args = line.args;
+            assert!(args.iter().any(|arg| arg == text), "{text}: {args:?}");
+        };
+        has(Per::Node, Some("h100"), "Gres=gpu:h100:2");
+        has(Per::Node, None, "Gres=gpu:2");
+        has(Per::Job, Some("h100"), "TresPerJob=gres:gpu:h100:2");
+        has(Per::Task(1), Some("h100"), "TresPerJob=gres:gpu:h100:2");
+        has(Per::Task(1), None, "NumTasks=2");
+    }
 }

@@ -5,6 +5,7 @@ use super::orders::Stamp;
 use super::progress::Said;
 use super::read::{NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
 use super::rest::RestError;
+use super::rules::Rules;
 use crate::job_registry::{JobRegistry, SlurmKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) struct Seen {
     pub(super) nodes: Arc<Nodes>,
     /// Jobs that are known.
     known: BTreeMap<JobId, usize>,
+    /// Reservations, partitions, what is counted.
+    pub(super) rules: Arc<Rules>,
     /// What jobs say about themselves, by their numbers.
     pub(super) said: BTreeMap<u32, Said>,
     /// When it was looked at jobs.
@@ -51,7 +54,8 @@ impl Seen {
         began: Stamp,
     ) -> Self {
         let (known, said) = (BTreeMap::new(), BTreeMap::new());
-        Self { jobs, nodes, known, said, began, nodes_began }
+        let rules = Arc::default();
+        Self { jobs, nodes, known, rules, said, began, nodes_began }
     }
 
     /// As if it had been shown.

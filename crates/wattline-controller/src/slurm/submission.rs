@@ -3,10 +3,12 @@
 use super::Slurm;
 use super::command::printable;
 use super::eligibility::{self, Seats};
+use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
 use super::read::SlurmJob;
 use super::reconcile::is_running;
+use super::rules::Subject;
 use super::seen::key;
 use super::time_limit;
 use crate::backend::{BackendEvent, Known};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::ids::{UserId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity, Job, RestartCost, Work};
+use wattline_core::units::Seconds;
 
 /// What is said of a job's name at most.
 const LONGEST_NAME: usize = 128;
@@ -45,7 +48,7 @@ impl Slurm {
             if !counts || bare || job.is_whole_array() || self.is_early(now, job, mine) {
                 continue;
             }
-            match self.submission(job, mine, known) {
+            match self.submission(now, job, mine, known) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
                     news.push(BackendEvent::Submission(Box::new(submission)));
@@ -61,8 +64,9 @@ impl Slurm {
     }
 
     /// What a job asks for. One that cannot be placed is left alone.
-    fn submission(
+    pub(super) fn submission(
         &mut self,
+        now: Timestamp,
         job: &SlurmJob,
         mine: bool,
         known: Known<'_>,
@@ -94,6 +98,7 @@ impl Slurm {
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
         let submit = Timestamp::from_seconds(job.key.submit.seconds());
         let limit = job.time_limit.unwrap_or(defaults.time_limit);
+        let time_to_end = self.time_to_end(job, limit);
         let workload_is_known = asked.work.is_some();
         let (workload, work) = match asked.work {
             Some(work) => (self.workload(job, &asked), work),
@@ -125,10 +130,11 @@ impl Slurm {
             nodes: None,
         };
         if waits {
-            let Some(Seats { shapes, nodes }) = self.seats(&shaped, job) else {
-                return Err(
-                    "its partition has no such GPUs, or not as many on each node, or not on nodes that it lets be taken",
-                );
+            let Seats { shapes, nodes } = match self.seats(&shaped, job) {
+                Some(seats) => seats,
+                // It waits all the same, and its owner is told why.
+                None if controlled => Seats { shapes: Arc::default(), nodes: None },
+                None => return Err("no node of its partition has such GPUs"),
             };
             if let (Some(_), Some(shape)) = (&nodes, shapes.first()) {
                 // What it gets on those nodes is SLURM's to say, so it keeps it.
@@ -142,7 +148,7 @@ impl Slurm {
                 Some(workload) if workload_is_known => {
                     shaped.workload = workload;
                     let (cluster, predictor) = (&self.site.cluster, known.engine.predictor());
-                    time_limit::in_time(&shaped, &shapes, limit, |shape| {
+                    time_limit::in_time(&shaped, &shapes, time_to_end, |shape| {
                         predictor.predict(&shaped, &cluster.plain_configuration(&shaped, shape))
                     })
                 }
@@ -162,7 +168,21 @@ impl Slurm {
         };
         let origin = Some(Origin { user: user.into(), slurm: Some(slurm) });
         let hold = waits && asked.hold.unwrap_or(false);
-        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold })
+        let fixed = shaped.elasticity == Elasticity::Rigid;
+        let host = self.seen.as_ref().map(|seen| host::request(job, fixed, &seen.rules));
+        let bars = self.seen.as_ref().filter(|_| waits && mine).and_then(|seen| {
+            let over = self.over(&shaped);
+            let subject = Subject { shown: job, job: &shaped, host, over, runs: false };
+            self.bars(now, subject, seen)
+        });
+        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold, host, bars })
+    }
+
+    /// How long it may take: its time limit, or what that may become.
+    fn time_to_end(&self, job: &SlurmJob, limit: Seconds) -> Seconds {
+        let seen = self.seen.as_ref().filter(|_| self.site.config.extend_time_limit);
+        let most = seen.map(|seen| seen.rules.max_time(&job.partition));
+        most.map_or(limit, |most| most.map_or(Seconds::new(f64::INFINITY), |most| most.max(limit)))
     }
 
     /// Jobs of the same name of the same user are taken for the same workload unless he says

@@ -108,7 +108,10 @@ impl Engine<'_> {
         let Some(planned) = job.planned.clone() else { return };
         let free = planned.allocation.shares().all(|share| {
             let node = self.state.node(share.node);
-            node.power == NodePower::Up && node.held.mask() & share.mask == 0
+            let gpus = share.count();
+            node.power == NodePower::Up
+                && node.held.mask() & share.mask == 0
+                && self.state.host_fits(id, gpus, share.node, node.held.iter()).is_ok()
         });
         let limit = planned.configuration.power_limit;
         if now < job.not_before || !free || !self.fits(&planned, None, limit, budget) {

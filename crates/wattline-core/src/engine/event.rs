@@ -3,6 +3,7 @@
 use super::shortfall::Shortfall;
 use crate::calendar::Calendar;
 use crate::check::Violation;
+use crate::host::{HostRequest, NodeHost};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Job, JobError, Work};
 use crate::placement::Placement;
@@ -48,6 +49,40 @@ pub enum Event {
         job: JobId,
         /// Whether it is.
         foreign: bool,
+    },
+    /// A waiting job asks for something else from now on: its owner has changed it. Nothing happens to
+    /// one that does not wait.
+    Asked {
+        /// Which.
+        job: JobId,
+        /// What it asks for now. When it was submitted and whose it is stays as it was.
+        asked: Arc<Job>,
+    },
+    /// What a job takes of its nodes' CPUs and memory.
+    HostAsked {
+        /// Which.
+        job: JobId,
+        /// What it takes.
+        request: HostRequest,
+    },
+    /// The cluster's rules keep a job from these nodes as long as nothing else is said; from none, if
+    /// there are none. Where it runs it stays.
+    Barred {
+        /// Which.
+        job: JobId,
+        /// From which.
+        nodes: Vec<NodeId>,
+        /// Over how many nodes it would run.
+        over: u32,
+        /// Which kind of rule.
+        why: Refusal,
+    },
+    /// The CPUs and the memory of a node, and what is taken by those who are not known.
+    NodeHost {
+        /// Which node.
+        node: NodeId,
+        /// How much.
+        host: NodeHost,
     },
     /// A waiting job was found running: somebody else has started it.
     Found {
@@ -134,6 +169,9 @@ impl Event {
             | Self::Updated { job, .. }
             | Self::OnHold { job, .. }
             | Self::Foreign { job, .. }
+            | Self::Asked { job, .. }
+            | Self::HostAsked { job, .. }
+            | Self::Barred { job, .. }
             | Self::Found { job, .. }
             | Self::Started { job, .. }
             | Self::Stopped { job, .. }
@@ -148,6 +186,7 @@ impl Event {
             | Self::NodeAsleep(_)
             | Self::NodeLost(_)
             | Self::NodeClosed(_)
+            | Self::NodeHost { .. }
             | Self::Failed { .. }
             | Self::Refused { .. }
             | Self::BudgetSet(_)

@@ -1,10 +1,11 @@
 //! What each event changes in what the engine knows.
 
 use super::{Alert, Engine, Event, EventError, Outcome};
+use crate::host::{HostRequest, NodeHost};
 use crate::ids::{ActionId, JobId, NodeId};
 use crate::job::{Elasticity, Job, Work, WorkRate};
 use crate::placement::{Placement, Share, mask_of};
-use crate::plan::Reason;
+use crate::plan::{Reason, Refusal};
 use crate::power::NodePower;
 use crate::predictor::Measurement;
 use crate::state::{Phase, Progress, Target};
@@ -41,6 +42,22 @@ impl Engine<'_> {
             Event::Foreign { job, foreign } => {
                 self.known_job(job)?;
                 self.is_foreign(now, job, foreign);
+            }
+            Event::Asked { job, asked } => {
+                self.known_job(job)?;
+                self.asked(now, job, asked)?;
+            }
+            Event::HostAsked { job, request } => {
+                self.known_job(job)?;
+                self.host_asked(now, job, request);
+            }
+            Event::Barred { job, nodes, over, why } => {
+                self.known_job(job)?;
+                self.barred(now, job, &nodes, over, why);
+            }
+            Event::NodeHost { node, host } => {
+                self.known_node(node)?;
+                self.node_host(now, node, host);
             }
             Event::Found { job, placement } => {
                 self.known_job(job)?;
@@ -180,6 +197,92 @@ impl Engine<'_> {
         self.look_at_everything = true;
         self.request_plan(now);
         Ok(())
+    }
+
+    /// Its owner has changed what a waiting job asks for. What was kept for it is not kept any more.
+    fn asked(&mut self, now: Timestamp, id: JobId, asked: Arc<Job>) -> Result<(), EventError> {
+        asked.validate()?;
+        let state = self.state.job(id);
+        if !matches!(state.phase, Phase::Waiting | Phase::BackingOff(_)) {
+            return Ok(());
+        }
+        let (before, backs_off) = (&state.job, matches!(state.phase, Phase::BackingOff(_)));
+        let asked = Arc::new(Job { submit: before.submit, user: before.user, ..(*asked).clone() });
+        self.unplan(now, id, Reason::Arrived);
+        let (cluster, job) = (Arc::clone(self.state.cluster()), Arc::clone(&asked));
+        let can_run = |shape| {
+            let configuration = cluster.plain_configuration(&job, shape);
+            self.predictor.predict(&job, &configuration).is_some()
+        };
+        self.state.ask_anew(id, asked, can_run);
+        let job = self.state.job_mut(id);
+        if backs_off {
+            job.phase = Phase::Waiting;
+        }
+        (job.attempts, job.reason) = (0, Reason::Arrived);
+        if self.state.menu(self.state.job(id).menu).is_empty() {
+            self.state.job_mut(id).reason = Reason::NeverFits;
+            self.alert(Alert::NeverFits(id));
+        }
+        self.mark_job(id);
+        self.look_at_everything = true;
+        self.request_plan(now);
+        Ok(())
+    }
+
+    /// What is planned on a node, has not begun and does not fit there any more is planned anew.
+    fn node_host(&mut self, now: Timestamp, id: NodeId, host: NodeHost) {
+        if self.state.node(id).host == Some(host) {
+            return;
+        }
+        self.state.set_node_host(id, Some(host));
+        let planned: Vec<(JobId, u32)> =
+            self.state.node(id).planned.iter().map(|r| (r.job, r.mask.count_ones())).collect();
+        for (job, gpus) in planned {
+            let state = self.state.job(job);
+            let fits = |engine: &Self| {
+                engine.state.host_fits(job, gpus, id, engine.state.node(id).planned.iter())
+            };
+            if state.held.is_none()
+                && state.phase == Phase::Waiting
+                && let Err(short) = fits(self)
+            {
+                self.unplan(now, job, Reason::NoHost(short));
+                self.mark_job(job);
+            }
+        }
+        self.request_plan(now);
+    }
+
+    fn host_asked(&mut self, now: Timestamp, id: JobId, request: HostRequest) {
+        if self.state.job(id).host != Some(request) {
+            self.state.set_host_request(id, Some(request));
+            self.request_plan(now);
+        }
+    }
+
+    /// What is planned on a node that rules keep a job from, and has not begun, is not done.
+    fn barred(&mut self, now: Timestamp, id: JobId, nodes: &[NodeId], over: u32, why: Refusal) {
+        if self.state.job(id).phase == Phase::Finished
+            || !self.state.set_barred(id, nodes, over, why)
+        {
+            return;
+        }
+        let job = self.state.job(id);
+        let on = |share: Share| nodes.contains(&share.node);
+        let planned = job.planned.as_ref().filter(|_| job.held.is_none());
+        if planned.is_some_and(|planned| planned.allocation.shares().any(on)) {
+            self.unplan(now, id, Reason::Refused(why));
+        }
+        let job = self.state.job_mut(id);
+        if job.is_barred_everywhere() {
+            job.reason = Reason::Refused(why);
+        } else if job.held.is_none() && matches!(job.reason, Reason::Refused(_)) {
+            job.reason = Reason::Arrived;
+        }
+        self.mark_job(id);
+        self.look_at_everything = true;
+        self.request_plan(now);
     }
 
     fn on_hold(&mut self, now: Timestamp, id: JobId, hold: bool) {

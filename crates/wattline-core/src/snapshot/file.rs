@@ -2,6 +2,7 @@
 
 use crate::calendar::{Rule, UtcOffset};
 use crate::cluster::Links;
+use crate::host::{HostRequest, NodeHost};
 use crate::job::Elasticity;
 use crate::plan::Reason;
 use crate::power::NodePower;
@@ -170,6 +171,10 @@ pub struct NodeEntry {
     /// Why it is planned so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// Its CPUs and memory, and what jobs that are not in the document take of them; without limit, if
+    /// not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<NodeHost>,
 }
 
 /// What is known of a workload: times, or measurements to predict from.
@@ -400,6 +405,9 @@ pub struct JobEntry {
     /// Why it is planned so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// What it takes of its nodes' CPUs and memory; nothing, if not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRequest>,
 }
 
 fn one() -> f64 {

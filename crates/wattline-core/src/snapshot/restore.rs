@@ -329,6 +329,7 @@ impl Snapshot {
             let reason = node.reason.unwrap_or(Reason::Arrived);
             let since = since.transpose()?.unwrap_or(now);
             state.restore_node(NodeId(at as u32), node.state, target, since, reason);
+            state.set_node_host(NodeId(at as u32), node.host);
         }
         for (at, entry) in self.jobs.iter().enumerate() {
             let job = self.job(entry, at, machines, predictor, now)?;
@@ -336,7 +337,8 @@ impl Snapshot {
             let can_run = |shape| {
                 predictor.predict(&asked, &cluster.plain_configuration(&asked, shape)).is_some()
             };
-            state.restore_job(job, now, can_run);
+            let id = state.restore_job(job, now, can_run);
+            state.set_host_request(id, entry.host);
         }
         if let Some(violation) = check::audit(&state, None).into_iter().next() {
             return Err(SnapshotError::Impossible(violation));

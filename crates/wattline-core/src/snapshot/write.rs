@@ -118,6 +118,7 @@ fn node(state: &State, id: NodeId) -> NodeEntry {
         target: Some(is.target),
         idle_since_s: Some(is.idle_since.seconds()),
         reason: Some(is.reason),
+        host: is.host,
     }
 }
 
@@ -205,6 +206,7 @@ fn job(
             }
             reason => reason,
         }),
+        host: entry.host,
     }
 }
 

@@ -53,6 +53,8 @@ impl State {
             touched_jobs,
             touched_nodes,
             delays,
+            // Counted anew.
+            nodes_with_host: _,
         } = self;
         StateImage {
             jobs: jobs.iter().map(|(id, job)| (id, job.clone())).collect(),
@@ -92,6 +94,7 @@ impl State {
             touched_nodes,
             delays,
         } = image;
+        let nodes_with_host = nodes.iter().filter(|node| node.host.is_some()).count();
         let first = jobs.first().map_or(next_job, |(id, _)| *id);
         let jobs = JobTable::from_rows(jobs, next_job.0)
             .ok_or(ImageError::Wrong("jobs that are not in the order of their ids"))?;
@@ -110,6 +113,7 @@ impl State {
             touched_jobs,
             touched_nodes,
             delays,
+            nodes_with_host,
         })
     }
 }

@@ -1,12 +1,13 @@
 //! What is known about one job.
 
 use super::mold::Molded;
-use super::refusals::Refusals;
+use super::refusals::{Barred, Refusals};
 use crate::cluster::Shape;
-use crate::ids::{ActionId, MenuId};
+use crate::host::HostRequest;
+use crate::ids::{ActionId, MenuId, NodeId};
 use crate::job::{Job, NodeChoice, Work, WorkRate};
 use crate::placement::Placement;
-use crate::plan::Reason;
+use crate::plan::{Reason, Refusal};
 use crate::predictor::Predictor;
 use crate::time::Timestamp;
 use crate::units::{Seconds, Watts};
@@ -92,6 +93,15 @@ pub struct JobState {
     /// What the cluster refused lately, if anything.
     #[serde(default)]
     pub(crate) refusals: Option<Box<Refusals>>,
+    /// The CPUs and memory that it takes, if anybody has said.
+    #[serde(default)]
+    pub host: Option<HostRequest>,
+    /// Nodes that the cluster's rules do not let it have.
+    #[serde(default)]
+    pub(crate) barred: Option<Box<Barred>>,
+    /// The nodes that are left for it, if they are not all.
+    #[serde(default)]
+    pub(crate) left: Option<Arc<NodeChoice>>,
     pub(crate) touched: bool,
     pub(crate) dirty: bool,
 }
@@ -123,6 +133,9 @@ impl JobState {
             stays: false,
             foreign: false,
             refusals: None,
+            host: None,
+            barred: None,
+            left: None,
             touched: false,
             dirty: false,
         }
@@ -140,6 +153,7 @@ impl JobState {
         !self.is_unwanted()
             && !self.stays
             && !self.foreign
+            && !self.is_barred_everywhere()
             && !matches!(self.phase, Phase::Finished | Phase::BackingOff(_))
     }
 
@@ -150,11 +164,25 @@ impl JobState {
     }
 
     /// The nodes that it may have, where not any with the right GPUs will do: because it asked for
-    /// certain ones, or because some refused it lately.
+    /// certain ones, because some refused it lately, or because rules keep it from some.
     #[must_use]
     pub fn nodes(&self) -> Option<&Arc<NodeChoice>> {
-        let left = self.refusals.as_ref().and_then(|refusals| refusals.left.as_ref());
-        left.or(self.job.nodes.as_ref())
+        // Images of earlier versions have it among the refusals.
+        let before = self.refusals.as_ref().and_then(|refusals| refusals.left.as_ref());
+        self.left.as_ref().or(before).or(self.job.nodes.as_ref())
+    }
+
+    /// The nodes that rules keep it from, in rising order, over how many nodes it would run, and why.
+    #[must_use]
+    pub fn barred(&self) -> Option<(&[NodeId], u32, Refusal)> {
+        let barred = self.barred.as_deref()?;
+        Some((&barred.nodes, barred.over, barred.why))
+    }
+
+    /// The rules leave it no nodes at all. It waits until they do.
+    #[must_use]
+    pub fn is_barred_everywhere(&self) -> bool {
+        self.held.is_none() && self.barred.as_deref().is_some_and(|barred| barred.everywhere)
     }
 
     /// Its user wants it to stop: cancelled, or on hold.

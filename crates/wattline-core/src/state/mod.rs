@@ -24,6 +24,7 @@ pub(crate) use refusals::Refusals;
 pub use restore::RestoredJob;
 
 use crate::cluster::{Cluster, Menu, Shape};
+use crate::host::{HostRequest, NodeHost};
 use crate::ids::{JobId, MenuId, NodeId};
 use crate::job::Job;
 use crate::job_table::JobTable;
@@ -61,6 +62,8 @@ pub struct State {
     touched_jobs: Vec<JobId>,
     touched_nodes: Vec<NodeId>,
     delays: Delays,
+    /// Nodes whose CPUs and memory are known.
+    nodes_with_host: usize,
 }
 
 impl State {
@@ -83,6 +86,7 @@ impl State {
             touched_jobs: Vec::new(),
             touched_nodes: Vec::new(),
             delays: Delays::default(),
+            nodes_with_host: 0,
         };
         for id in state.cluster.node_ids() {
             state.recompute_committed(id);
@@ -278,6 +282,38 @@ impl State {
             }
             self.swept = JobId(self.swept.0 + 1);
         }
+    }
+
+    /// Whether CPUs and memory of any node are known.
+    #[must_use]
+    pub fn counts_host(&self) -> bool {
+        self.nodes_with_host > 0
+    }
+
+    /// Sets a node's CPUs and memory, and what others take of them.
+    pub fn set_node_host(&mut self, id: NodeId, host: Option<NodeHost>) {
+        let node = &mut self.nodes[id.index()];
+        self.nodes_with_host -= usize::from(node.host.is_some());
+        self.nodes_with_host += usize::from(host.is_some());
+        node.host = host;
+        self.touch_node(id);
+    }
+
+    /// Sets what a job takes of CPUs and memory.
+    pub fn set_host_request(&mut self, id: JobId, request: Option<HostRequest>) {
+        self.jobs[id].host = request;
+        self.touch_job(id);
+    }
+
+    /// A waiting job asks for something else from now on.
+    pub(crate) fn ask_anew(&mut self, id: JobId, job: Arc<Job>, can_run: impl Fn(Shape) -> bool) {
+        let shapes = self.cluster.menu(&job);
+        let menu = shapes.iter().copied().filter(|shape| can_run(*shape)).collect();
+        let menu = self.intern(menu);
+        let state = &mut self.jobs[id];
+        (state.job, state.menu, state.molded) = (job, menu, None);
+        self.end_refusals(id);
+        self.touch_job(id);
     }
 
     /// Sets what is planned for a job.

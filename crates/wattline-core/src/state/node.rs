@@ -1,5 +1,6 @@
 //! What is known about one node.
 
+use crate::host::NodeHost;
 use crate::ids::{ActionId, JobId};
 use crate::plan::Reason;
 use crate::power::{NodePower, Occupancy};
@@ -83,6 +84,9 @@ pub struct NodeState {
     pub idle_since: Timestamp,
     /// Why it is planned so.
     pub reason: Reason,
+    /// Its CPUs and memory; no limit, if nobody has said.
+    #[serde(default)]
+    pub host: Option<NodeHost>,
     pub(super) planned_committed: Watts,
     pub(super) held_committed: Watts,
     pub(crate) in_flight: Option<ActionId>,
@@ -105,6 +109,7 @@ impl NodeState {
             held: Residents::default(),
             idle_since: now,
             reason: Reason::Arrived,
+            host: None,
             planned_committed: Watts::ZERO,
             held_committed: Watts::ZERO,
             in_flight: None,

@@ -23,11 +23,59 @@ pub(crate) struct Refusals {
     pub(crate) in_a_row: u32,
     /// Nodes that it does not get before a time. In rising order.
     pub(crate) nodes: Vec<(NodeId, Timestamp)>,
-    /// The nodes that are left, if they are not all.
+    /// The nodes that are left, if they are not all: in images of earlier versions. Now the job has
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<Arc<NodeChoice>>,
 }
 
+/// Nodes that a job does not get as long as a rule of the cluster says so: a reservation, for
+/// example.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Barred {
+    /// Which. In rising order.
+    pub(crate) nodes: Vec<NodeId>,
+    /// Over how many nodes the job would run.
+    pub(crate) over: u32,
+    /// Which kind of rule.
+    pub(crate) why: Refusal,
+    /// No others could run it.
+    pub(crate) everywhere: bool,
+}
+
 impl State {
+    /// From now on rules keep the job from these nodes, and from no others. Says whether that is new.
+    pub(crate) fn set_barred(
+        &mut self,
+        id: JobId,
+        nodes: &[NodeId],
+        over: u32,
+        why: Refusal,
+    ) -> bool {
+        let known = |node: &NodeId| node.index() < self.cluster.nodes().len();
+        let mut nodes: Vec<NodeId> = nodes.iter().copied().filter(known).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let over = over.max(1);
+        let same = match self.job(id).barred() {
+            None => nodes.is_empty(),
+            Some(barred) => barred == (&nodes[..], over, why),
+        };
+        if same {
+            return false;
+        }
+        let barred = Barred { nodes, over, why, everywhere: false };
+        self.job_mut(id).barred = Some(Box::new(barred)).filter(|barred| !barred.nodes.is_empty());
+        self.choose_among_the_rest(id, over);
+        let everywhere = !self.could_run_in(id, false);
+        if let Some(barred) = &mut self.job_mut(id).barred {
+            barred.everywhere = everywhere;
+        }
+        self.touch_job(id);
+        true
+    }
+
     /// Counts a refusal; says how many there were in a row for this reason.
     pub(crate) fn count_refusal(&mut self, id: JobId, reason: Refusal) -> u32 {
         let new = || Refusals { reason, in_a_row: 0, nodes: Vec::new(), left: None };
@@ -61,8 +109,9 @@ impl State {
         if refusals.nodes.len() == before {
             return;
         }
-        let over = refusals.left.as_ref().map_or(1, |left| left.count);
-        self.choose_among_the_rest(id, over);
+        let before = refusals.left.as_ref().map(|left| left.count);
+        let left = self.job(id).left.as_ref().map(|left| left.count);
+        self.choose_among_the_rest(id, left.or(before).unwrap_or(1));
         self.touch_job(id);
     }
 
@@ -73,15 +122,21 @@ impl State {
         refusals.in_a_row = 0;
         if refusals.nodes.is_empty() {
             self.job_mut(id).refusals = None;
+            let over = self.job(id).left.as_ref().map_or(1, |left| left.count);
+            self.choose_among_the_rest(id, over);
         }
     }
 
     /// Finds the nodes that are left for a job over so many nodes; whether they could run it.
     fn choose_among_the_rest(&mut self, id: JobId, over: u32) -> bool {
         let job = self.job(id);
-        let Some(refusals) = &job.refusals else { return true };
-        let may = |node: &NodeId| refusals.nodes.binary_search_by_key(node, |(n, _)| *n).is_err();
-        let left = if refusals.nodes.is_empty() {
+        let refused = job.refusals.as_ref().map_or(&[][..], |refusals| &refusals.nodes);
+        let barred = job.barred.as_ref().map_or(&[][..], |barred| &barred.nodes);
+        let may = |node: &NodeId| {
+            refused.binary_search_by_key(node, |(n, _)| *n).is_err()
+                && barred.binary_search(node).is_err()
+        };
+        let left = if refused.is_empty() && barred.is_empty() {
             None
         } else if let Some(choice) = &job.job.nodes {
             let allowed = choice.allowed.iter().copied().filter(may).collect();
@@ -90,25 +145,32 @@ impl State {
             let allowed = self.cluster.node_ids().filter(may).collect();
             Some(NodeChoice { count: over.max(1), required: Box::default(), allowed })
         };
-        let could = left.as_ref().is_none_or(|left| {
-            let required = left.required.iter().all(|node| left.allowed.contains(node));
-            let shapes = self.menu(job.menu).iter();
-            required && shapes.into_iter().any(|shape| self.could_run_on(*shape, left))
-        });
         if let Some(refusals) = &mut self.job_mut(id).refusals {
-            refusals.left = left.map(Arc::new);
+            refusals.left = None;
         }
-        could
+        self.job_mut(id).left = left.map(Arc::new);
+        self.could_run_in(id, true)
     }
 
-    /// Whether these nodes, as far as they are ours, could run a shape if they were empty.
-    fn could_run_on(&self, shape: Shape, choice: &NodeChoice) -> bool {
+    /// Whether the nodes that are left for a job could run it if they were empty. `ours`: those alone
+    /// that are neither lost nor closed.
+    fn could_run_in(&self, id: JobId, ours: bool) -> bool {
+        let job = self.job(id);
+        job.left.as_ref().is_none_or(|left| {
+            let required = left.required.iter().all(|node| left.allowed.contains(node));
+            let shapes = self.menu(job.menu).iter();
+            required && shapes.into_iter().any(|shape| self.could_run_on(*shape, left, ours))
+        })
+    }
+
+    /// Whether these nodes could run a shape if they were empty.
+    fn could_run_on(&self, shape: Shape, choice: &NodeChoice, ours: bool) -> bool {
         let each = shape.gpus / choice.count.max(1);
         let fits = |id: &&NodeId| {
             let node = self.cluster.node(**id);
             node.gpu_type == shape.gpu_type
                 && u32::from(node.gpus) >= each
-                && self.node(**id).is_ours()
+                && (!ours || self.node(**id).is_ours())
         };
         shape.gpus.is_multiple_of(choice.count.max(1))
             && choice.allowed.iter().filter(fits).count() >= choice.count as usize

@@ -29,12 +29,14 @@
 //! for guests. Where nothing else is left and the watts are still too few, a guest starts at the
 //! highest limit that fits; one that no limit carries waits without a reservation.
 
+mod host;
 mod reception;
 mod rooms;
 #[cfg(test)]
 mod tests;
 mod watts;
 
+use host::{Exact, MOST_PLACED, ROUNDS};
 use reception::{LOOK_AGAIN, Reception};
 use std::collections::{BTreeMap, BTreeSet};
 use wattline_core::ids::{JobId, NodeId};
@@ -83,8 +85,29 @@ impl Policy for Hosting {
 
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         self.sync(view);
-        let nobody_asks = self.guests.iter().all(|id| !view.state.job(*id).is_plannable());
-        let raised = watts::raised(view, &self.guests);
+        let mut exact = Exact::new();
+        let mut plan = self.plan_with(view, &exact);
+        // Without figures of any node this is the only round.
+        for _ in 1..ROUNDS {
+            if !host::add_misfits(view.state, &plan, &mut exact) {
+                return plan;
+            }
+            plan = self.plan_with(&ClusterView { changes: Changes::Everything, ..*view }, &exact);
+        }
+        host::take_out(view.state, &mut plan);
+        plan
+    }
+}
+
+impl Hosting {
+    /// A plan in which these jobs are placed as guests are, besides those who are.
+    fn plan_with(&mut self, view: &ClusterView<'_>, exact: &Exact) -> Plan {
+        let mut guests = std::borrow::Cow::Borrowed(&self.guests);
+        if !exact.is_empty() {
+            guests.to_mut().extend(exact.keys());
+        }
+        let nobody_asks = guests.iter().all(|id| !view.state.job(*id).is_plannable());
+        let raised = watts::raised(view, &guests);
         if !self.inner.decides() || (nobody_asks && raised.is_empty()) {
             let seen = std::mem::replace(&mut self.direct, true);
             let changes = if seen { view.changes } else { Changes::Everything };
@@ -92,12 +115,16 @@ impl Policy for Hosting {
         }
         self.direct = false;
         let mut reception = Reception::open(view, raised);
-        for id in in_order(view, &self.guests) {
-            reception.receive(id);
+        let mut placed = 0;
+        for id in in_order(view, &guests) {
+            placed += usize::from(exact.contains_key(&id));
+            if placed <= MOST_PLACED || self.guests.contains(&id) {
+                reception.receive(id, exact);
+            }
         }
-        reception.close(&self.guests);
+        reception.close(&guests);
         let rest = self.inner.plan(&reception.view());
-        merge(view, &self.guests, reception, rest)
+        merge(view, &guests, reception, rest)
     }
 }
 

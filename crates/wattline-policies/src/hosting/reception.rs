@@ -1,8 +1,10 @@
 //! What is decided about guests, one after the other, on a state in which it is supposed.
 
+use super::host::{self, Exact};
 use super::rooms::{Leave, Rooms, Way, may_move, restart, ways, will_move};
 use super::watts::{Effort, Offer, added, carried, offer, others};
 use std::collections::BTreeSet;
+use wattline_core::host::Shortage;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::NodeChoice;
 use wattline_core::plan::{Decision, JobChange, NodeChange, Plan, Reason};
@@ -69,21 +71,26 @@ impl<'v, 'a> Reception<'v, 'a> {
     }
 
     /// Decides about a guest.
-    pub(super) fn receive(&mut self, id: JobId) {
+    pub(super) fn receive(&mut self, id: JobId, exact: &Exact) {
         let job = self.supposed.job(id);
-        let Some(choice) = job.nodes().cloned() else { return };
+        let Some(choice) = host::choice(&self.supposed, exact, id) else { return };
         // One that is planned and not there yet is on its way.
         if job.planned.is_some() {
             return;
         }
         let reason = match self.decide(id, &choice) {
             Answer::Start(offer) => return self.accept(id, offer),
+            Answer::Wait(Reason::NoRoom | Reason::NeverFits)
+                if let Some(short) = self.shortage(id, &choice) =>
+            {
+                Reason::NoHost(short)
+            }
             Answer::Wait(reason) => reason,
             Answer::Reserve { nodes, kept, revisit } => {
                 self.budget = self.budget.map(|budget| (budget - kept).max(Watts::ZERO));
                 self.reserved = nodes;
                 self.plan.revisit = revisit;
-                Reason::NextInLine
+                self.shortage(id, &choice).map_or(Reason::NextInLine, Reason::NoHost)
             }
         };
         if self.supposed.job(id).reason != reason {
@@ -93,10 +100,17 @@ impl<'v, 'a> Reception<'v, 'a> {
         }
     }
 
+    fn shortage(&self, id: JobId, choice: &NodeChoice) -> Option<Shortage> {
+        let view = &self.view();
+        let ways = ways(view, view.state.job(id), choice);
+        let fewest = ways.iter().map(|way| way.per_node).min()?;
+        host::shortage(view, id, choice, fewest)
+    }
+
     fn decide(&self, id: JobId, choice: &NodeChoice) -> Answer {
         let view = &self.view();
         let ways = ways(view, view.state.job(id), choice);
-        let fits = |way: &Way| Rooms::find(view, choice, way, &[], Leave::WhenDone).is_some();
+        let fits = |way: &Way| Rooms::find(view, id, choice, way, &[], Leave::WhenDone).is_some();
         if !ways.iter().any(fits) {
             return Answer::Wait(Reason::NeverFits);
         }
@@ -105,7 +119,7 @@ impl<'v, 'a> Reception<'v, 'a> {
         }
         let is_first = self.reserved.is_empty();
         let effort = if is_first { Effort::Sleep } else { Effort::Free };
-        let find = |way: &Way, leave| Rooms::find(view, choice, way, &self.reserved, leave);
+        let find = |way: &Way, leave| Rooms::find(view, id, choice, way, &self.reserved, leave);
         let mut why = Reason::NoRoom;
         let mut in_time: Vec<(Way, Rooms)> = Vec::new();
         for way in &ways {

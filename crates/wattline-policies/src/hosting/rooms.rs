@@ -1,5 +1,6 @@
 //! Where a guest can go: nodes that it may have, and who would have to leave them.
 
+use super::host;
 use crate::placing::lowest;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -111,7 +112,14 @@ struct Room {
 }
 
 impl Room {
-    fn new(view: &ClusterView<'_>, node: NodeId, per_node: u32, leave: Leave) -> Self {
+    /// None where its CPUs or memory do not suffice, whoever of those who are known leaves.
+    fn new(
+        view: &ClusterView<'_>,
+        id: JobId,
+        node: NodeId,
+        per_node: u32,
+        leave: Leave,
+    ) -> Option<Self> {
         let here = view.state.node(node);
         let mut residents: Vec<(f64, f64, JobId, u32)> = here
             .planned
@@ -129,17 +137,20 @@ impl Room {
         let asleep = here.target == Target::Asleep;
         let mut room =
             Self { node, leaving: Vec::new(), ready: 0.0, lost: 0.0, asleep, left_free: 0 };
+        let fits = |leaving: &[JobId]| host::fits(view, id, per_node, node, leaving);
+        let mut suffices = fits(&room.leaving);
         for (ends, lost, id, gpus) in residents {
-            if free >= per_node {
+            if free >= per_node && suffices {
                 break;
             }
             free += gpus;
             room.leaving.push(id);
+            suffices = fits(&room.leaving);
             room.ready = room.ready.max(ends);
             room.lost += lost;
         }
         room.left_free = free.saturating_sub(per_node);
-        room
+        suffices.then_some(room)
     }
 
     /// Free before busy, soon before late, cheap before dear, awake before asleep, full before
@@ -161,6 +172,7 @@ impl Rooms {
     /// large enough.
     pub(super) fn find(
         view: &ClusterView<'_>,
+        id: JobId,
         choice: &NodeChoice,
         way: &Way,
         taken: &[NodeId],
@@ -177,10 +189,12 @@ impl Rooms {
         if !choice.required.iter().all(possible) {
             return None;
         }
-        let room = |id: NodeId| Room::new(view, id, way.per_node, leave);
-        let mut chosen: Vec<Room> = choice.required.iter().map(|id| room(*id)).collect();
+        let room = |node: NodeId| Room::new(view, id, node, way.per_node, leave);
+        let chosen: Option<Vec<Room>> = choice.required.iter().map(|id| room(*id)).collect();
+        let mut chosen = chosen?;
         let free = choice.allowed.iter().filter(|id| choice.required.binary_search(id).is_err());
-        let mut others: Vec<Room> = free.filter(|id| possible(id)).map(|id| room(*id)).collect();
+        let mut others: Vec<Room> =
+            free.filter(|id| possible(id)).filter_map(|id| room(*id)).collect();
         others.sort_by(Room::before);
         let missing = (choice.count as usize).saturating_sub(chosen.len());
         if others.len() < missing {
@@ -195,17 +209,20 @@ impl Rooms {
         rooms.nodes.sort_unstable();
         rooms.leaving.sort_unstable();
         rooms.leaving.dedup();
-        rooms.spare(view, way.per_node);
+        rooms.spare(view, id, way.per_node);
         Some(rooms)
     }
 
     /// Nobody leaves who need not: those with most to lose are asked first whether they must.
-    fn spare(&mut self, view: &ClusterView<'_>, per_node: u32) {
+    fn spare(&mut self, view: &ClusterView<'_>, guest: JobId, per_node: u32) {
         let mut order = self.leaving.clone();
         order.sort_by(|a, b| lost(view, *b).total_cmp(&lost(view, *a)).then(b.cmp(a)));
         for id in order {
             let without: Vec<JobId> = self.leaving.iter().copied().filter(|j| *j != id).collect();
-            let enough = |node: &NodeId| free(view, *node, &without).count_ones() >= per_node;
+            let enough = |node: &NodeId| {
+                free(view, *node, &without).count_ones() >= per_node
+                    && host::fits(view, guest, per_node, *node, &without)
+            };
             if self.nodes.iter().all(enough) {
                 self.leaving = without;
             }

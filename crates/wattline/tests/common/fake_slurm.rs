@@ -30,7 +30,16 @@ impl FakeSlurm {
             [("squeue", "jobs.json"), ("sinfo", "nodes.json"), ("scontrol", ""), ("scancel", "")]
         {
             let print = match prints {
-                "" => format!("echo {program} \"$@\" >>{}/orders", folder.display()),
+                // What is only asked for is no order.
+                "" => format!(
+                    "case \"$*\" in\n\
+                     *'show reservation') echo No reservations in the system; exit;;\n\
+                     *'show partition') echo PartitionName=gpu MaxTime=UNLIMITED; exit;;\n\
+                     *'show config') echo SelectTypeParameters = CR_CPU_MEMORY; exit;;\n\
+                     esac\n\
+                     echo {program} \"$@\" >>{}/orders",
+                    folder.display()
+                ),
                 file => format!("exec cat {}/{file}", folder.display()),
             };
             let frozen = folder.join("frozen");

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use wattline_core::calendar::{Calendar as CoreCalendar, CalendarError};
 use wattline_core::cluster::Shape as CoreShape;
 use wattline_core::engine::Event as CoreEvent;
+use wattline_core::host::{
+    HostAmount as CoreHostAmount, HostRequest as CoreHostRequest, NodeHost as CoreNodeHost,
+    Shortage as CoreShortage,
+};
 use wattline_core::job::{
     Bounds as CoreBounds, Elasticity as CoreElasticity, Job as CoreJob,
     NodeChoice as CoreNodeChoice, RestartCost as CoreRestartCost,
@@ -132,6 +136,7 @@ stored! {
         KilledForBudget,
         StartFailed,
         Refused(Refusal),
+        NoHost(Shortage),
         NodeLost,
         WakeFailed,
         NodeClosed,
@@ -154,6 +159,10 @@ stored! {
         Updated { job: u32, deadline: Option<i64>, weight: Quantity<EurosPerSecond> },
         OnHold { job: u32, hold: bool },
         Foreign { job: u32, foreign: bool },
+        Asked { job: u32, asked: Job },
+        HostAsked { job: u32, request: HostRequest },
+        Barred { job: u32, nodes: Vec<u32>, over: u32, why: Refusal },
+        NodeHost { node: u32, host: NodeHost },
         Found { job: u32, placement: Placement },
         Started { job: u32, action: u64 },
         Stopped { job: u32, run: u64, done: Number },
@@ -180,7 +189,35 @@ stored! {
         Nodes,
         Limit,
         Licences,
+        Never,
         Other,
+    }
+}
+
+stored! {
+    struct HostAmount of CoreHostAmount { cpus: u32, memory_mib: u64 }
+}
+
+stored! {
+    struct HostRequest of CoreHostRequest {
+        per_node: HostAmount,
+        per_gpu: HostAmount,
+        #[serde(default)]
+        all_cpus: bool,
+        #[serde(default)]
+        all_memory: bool,
+    }
+}
+
+stored! {
+    struct NodeHost of CoreNodeHost { all: HostAmount, taken: HostAmount }
+}
+
+stored! {
+    #[serde(rename_all = "snake_case")]
+    enum Shortage of CoreShortage {
+        Cpus { needed: u32, free: u32 },
+        Memory { needed_mib: u64, free_mib: u64 },
     }
 }
 

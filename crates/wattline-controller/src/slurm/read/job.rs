@@ -87,6 +87,10 @@ pub struct SlurmJob {
     pub tasks: Option<u32>,
     /// Tasks on each node, if it says so.
     pub tasks_per_node: Option<u32>,
+    /// CPUs for each GPU, if it says so.
+    pub cpus_per_gpu: Option<u32>,
+    /// Memory for each GPU in MiB, if it says so.
+    pub memory_per_gpu: Option<u32>,
     /// Nodes, at least.
     pub node_count: Option<u32>,
     /// Memory.
@@ -125,6 +129,8 @@ pub struct SlurmJob {
     pub het_job_offset: Option<u32>,
     /// What it waits for.
     pub dependency: Option<String>,
+    /// The reservations it may run in, with commas, if it names any.
+    pub reservation: Option<String>,
     /// Whether it may be requeued.
     pub requeue: bool,
 }
@@ -209,6 +215,8 @@ impl super::record::Wanted for Wanted {
         "tres_alloc_str",
         "gres_detail",
         "cpus",
+        "cpus_per_tres",
+        "memory_per_tres",
         "tasks",
         "tasks_per_node",
         "node_count",
@@ -231,6 +239,7 @@ impl super::record::Wanted for Wanted {
         "het_job_id",
         "het_job_offset",
         "dependency",
+        "resv_name",
         "requeue",
     ];
 }
@@ -285,6 +294,8 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
         gpus,
         gpus_held,
         cpus: fields.count32("cpus")?,
+        cpus_per_gpu: per_gpu(fields, "cpus_per_tres")?,
+        memory_per_gpu: per_gpu(fields, "memory_per_tres")?,
         tasks: fields.count32("tasks")?,
         tasks_per_node: nonzero(fields.count32("tasks_per_node")?),
         node_count: fields.count32("node_count")?,
@@ -309,6 +320,7 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
         het_job_id,
         het_job_offset: het_job_id.and(fields.count32("het_job_offset")?),
         dependency: fields.owned("dependency")?,
+        reservation: fields.owned("resv_name")?,
         requeue: fields.flag("requeue")?.unwrap_or(false),
     })
 }
@@ -323,6 +335,11 @@ fn hosts(fields: Fields<'_>, field: &'static str) -> Result<Vec<String>, ReadErr
 
 fn asked(fields: Fields<'_>, field: &'static str) -> Result<Option<GpuCount>, ReadError> {
     gres::asked(fields.text(field)?).map_err(|why| fields.error(field, why))
+}
+
+/// So much for each GPU.
+fn per_gpu(fields: Fields<'_>, field: &'static str) -> Result<Option<u32>, ReadError> {
+    Ok(nonzero(asked(fields, field)?.map(|each| each.count)))
 }
 
 /// What a job holds: from the list per node if it is there, otherwise only the sum.

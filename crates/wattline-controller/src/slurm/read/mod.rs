@@ -12,6 +12,7 @@ mod gres;
 mod job;
 mod node;
 mod record;
+pub mod rules;
 mod state;
 
 pub use wattline_core::hostlist;

@@ -109,8 +109,10 @@ pub struct SlurmNode {
     pub cpus: u32,
     /// CPUs that jobs hold.
     pub alloc_cpus: u32,
-    /// Memory it has, in MiB.
+    /// Memory it has for jobs, in MiB; 0 if it does not say.
     pub real_memory: u64,
+    /// Memory that jobs hold, in MiB.
+    pub alloc_memory: u64,
     /// The partitions it is in.
     pub partitions: Vec<String>,
     /// What it is said to have.
@@ -181,7 +183,10 @@ impl super::record::Wanted for Wanted {
         "gres_used",
         "cpus",
         "alloc_cpus",
+        "effective_cpus",
         "real_memory",
+        "specialized_memory",
+        "alloc_memory",
         "partitions",
         "features",
         "extra",
@@ -219,9 +224,17 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmNode, R
         gpus,
         gpus_used: used.count,
         gpus_used_indices,
-        cpus: fields.needed_count32("cpus")?,
+        // Without those that are kept for the system.
+        cpus: match fields.count32("effective_cpus")? {
+            Some(cpus) if cpus > 0 => cpus,
+            _ => fields.needed_count32("cpus")?,
+        },
         alloc_cpus: fields.count32("alloc_cpus")?.unwrap_or(0),
-        real_memory: fields.count("real_memory")?.unwrap_or(0),
+        real_memory: fields
+            .count("real_memory")?
+            .unwrap_or(0)
+            .saturating_sub(fields.count("specialized_memory")?.unwrap_or(0)),
+        alloc_memory: fields.count("alloc_memory")?.unwrap_or(0),
         partitions: fields.texts("partitions")?,
         features: fields.texts("features")?,
         extra: fields.owned("extra")?,

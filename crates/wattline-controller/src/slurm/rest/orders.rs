@@ -170,6 +170,7 @@ fn changes(version: Version, update: &JobUpdate, now: Timestamp) -> Map<String, 
         (excluded, nodes(&update.excluded)),
         ("begin_time", update.begin.map(|at| begin(version, at, now))),
         ("priority", priority),
+        ("time_limit", update.time_limit_minutes.map(|minutes| number(version, minutes.into()))),
         ("comment", update.comment.as_ref().map(|comment| json!(comment))),
     ]);
     if let Some(shape) = &update.shape {
@@ -195,7 +196,6 @@ fn shaped(version: Version, shape: &JobShape) -> Map<String, Value> {
                 let count = gpus.strip_prefix("gpu:").unwrap_or(gpus);
                 fields([("gpus", Some(json!(count)))])
             }
-            Gpus::PerTask => Map::new(),
         }
     } else {
         // SLURM 23.11 writes a slash there.
@@ -204,7 +204,6 @@ fn shaped(version: Version, shape: &JobShape) -> Map<String, Value> {
         let (name, gpus) = match gpus {
             Gpus::PerNode(gpus) => ("tres_per_node", named(gpus)),
             Gpus::PerJob(gpus) => ("tres_per_job", named(gpus)),
-            Gpus::PerTask => ("tres_per_node", None),
         };
         fields([
             (name, gpus),
@@ -267,6 +266,7 @@ mod tests {
             excluded: Some(String::new()),
             begin: Some(Begin::Now),
             priority: Some(7),
+            time_limit_minutes: None,
             comment: Some("x\"y".into()),
         }
     }
