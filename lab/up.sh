@@ -353,6 +353,8 @@ for try in $(seq 300); do
     if [ "$REST" != 0 ]; then
       (umask 077 && scontrol token username=root lifespan=86400 | sed -n 's/^SLURM_JWT=//p' >"$LAB/run/token")
       "$LAB/bin/rest" start
+      for _ in $(seq 50); do [ ! -S "$LAB/run/rest/socket" ] || break; sleep .1; done
+      [ -S "$LAB/run/rest/socket" ] || { tail -3 "$LAB/log/slurmrestd.log" >&2; fail "slurmrestd does not start"; }
     fi
     echo "lab: $NODES nodes with $GPUS GPUs in $LAB; . $LAB/env"
     exit 0

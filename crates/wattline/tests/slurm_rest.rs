@@ -71,8 +71,10 @@ fn troubles(lab: &Lab) -> String {
     lab.status().map(|status| status["troubles"].to_string()).unwrap_or_default()
 }
 
+/// A job with a time limit: one that may run for a day can as well wait.
 fn sleeps(seconds: u32) -> String {
-    format!("#!/bin/bash\n#SBATCH -o /dev/null\nsleep {seconds}\n")
+    let minutes = seconds / 60 + 1;
+    format!("#!/bin/bash\n#SBATCH -o /dev/null -t {minutes}\nsleep {seconds}\n")
 }
 
 #[test]
