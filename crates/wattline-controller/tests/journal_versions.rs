@@ -32,6 +32,7 @@ fn record(path: &Path) {
                 workload: None,
                 origin: Some(origin),
                 hold: next == 3,
+                priority: None,
             };
             controller.intake().submit_once(now, submission, &format!("alice/{next}"), 7).unwrap();
             next += 1;

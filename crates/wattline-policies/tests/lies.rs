@@ -53,6 +53,7 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
             weight: EurosPerSecond::new(value / 1e3),
         },
         15 => Event::NodeClosed(node),
+        16 if value < 250.0 => Event::StaysPut { job, stays: value < 125.0 },
         16 => Event::Foreign { job, foreign: value > 500.0 },
         17 | 18 => {
             let all = [
@@ -78,6 +79,7 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
         Event::Cancelled(job)
         | Event::OnHold { job, .. }
         | Event::Foreign { job, .. }
+        | Event::StaysPut { job, .. }
         | Event::Updated { job, .. }
         | Event::Finished(job)
         | Event::Started { job, .. }
