@@ -140,7 +140,10 @@ impl RequestIntake {
     /// As [`RequestIntake::submit`].
     pub fn submit_job(&self, now: Timestamp, job: Arc<Job>) -> Result<JobId, ControllerError> {
         let job = Arc::unwrap_or_clone(job);
-        self.submit(now, Submission { job, workload: None, origin: None, hold: false })
+        self.submit(
+            now,
+            Submission { job, workload: None, origin: None, hold: false, priority: None },
+        )
     }
 
     /// A user takes a job back.
@@ -232,7 +235,7 @@ impl JournalWriter {
         events: &mut Vec<Event>,
         notes: &mut Vec<JournalNote>,
     ) -> JobId {
-        let Submission { mut job, workload, origin, hold } = submission;
+        let Submission { mut job, workload, origin, hold, priority } = submission;
         let counts = &self.counts;
         let id = JobId(counts.next_job.0 + before);
         if let Some(name) = workload {
@@ -252,6 +255,7 @@ impl JournalWriter {
         if let Some(origin) = origin.filter(|origin| *origin != Origin::default()) {
             notes.push(JournalNote::Origin { job: id, origin });
         }
+        notes.extend(priority.map(|priority| JournalNote::Priority { job: id, priority }));
         events.push(Event::Submitted(Arc::new(job)));
         if hold {
             events.push(Event::OnHold { job: id, hold });

@@ -44,6 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<Live> {
         let field = error.path().to_string();
         Failure::input(anyhow!("{file}: slurm.{field}: {}", error.into_inner()))
     })?;
+    config.check().map_err(|error| Failure::input(anyhow!("{file}: {error}")))?;
     if config.partitions.is_empty() {
         return Err(Failure::input(anyhow!(
             "{file}: slurm.partitions: name at least one partition; `sinfo -s` lists them"
