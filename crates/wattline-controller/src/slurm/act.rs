@@ -345,7 +345,9 @@ impl Slurm {
 
     /// As the gate does it, so that the gate's fallback knows it for ours.
     pub(super) fn hold(&mut self, now: Timestamp, job: u32, number: &str) -> bool {
-        let lines = vec![scontrol(&["uhold", number])];
+        let seen = self.seen.as_ref().and_then(|seen| seen.jobs().find(|one| one.key.id == job));
+        let mark = seen.and_then(|seen| self.mark(seen, None));
+        let lines = mark.into_iter().chain([scontrol(&["uhold", number])]).collect();
         let complaint = format!("job {number} cannot be held");
         self.order(now, Order::commands(Target::Job(job), lines, complaint))
     }
@@ -361,8 +363,9 @@ impl Slurm {
     ) -> bool {
         let number = job.address();
         let mut as_before = self.told_as_before(job, slurm);
-        as_before.extend(remark(job, Some(said)));
-        let lines = vec![scontrol(&["uhold", &number]), scontrol(&as_before)];
+        as_before.extend(remark(job, Some(&format!("waits, SLURM says {said}"))));
+        let hold = [scontrol(&["uhold", &number]), scontrol(&as_before)];
+        let lines = self.mark(job, Some(slurm)).into_iter().chain(hold).collect();
         let complaint = format!("job {number} cannot be held");
         self.order(now, Order::commands(Target::Job(job.key.id), lines, complaint))
     }
@@ -403,7 +406,7 @@ impl Slurm {
 }
 
 /// How our remarks begin in SLURM's comment field.
-const REMARK: &str = "wattline: waits, SLURM says ";
+const REMARK: &str = "wattline: ";
 
 /// Sets our remark on a job, or takes it away. What its user or another tool wrote there stays.
 pub(super) fn remark(job: &SlurmJob, said: Option<&str>) -> Option<String> {

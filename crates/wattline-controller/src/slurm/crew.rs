@@ -5,7 +5,9 @@
 //! waits for the threads at the end: an order that was begun is finished by its command, and the
 //! next controller looks what became of it.
 
+use super::accounting::{self, Accounting};
 use super::command::Commands;
+use super::config::{Mode, PriorityConfig};
 use super::look::Looker;
 use super::orders::{CommandLine, Failure, Lane, Order, Outcome, Ticks, Work};
 use super::readings::Readings;
@@ -40,6 +42,7 @@ pub(super) struct Heard {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) look: Option<Looked>,
     pub(super) readings: Option<Readings>,
+    pub(super) accounting: Option<Accounting>,
 }
 
 /// The loop's side.
@@ -62,6 +65,7 @@ struct Board {
     outcomes: Vec<Outcome>,
     look: Option<(Result<Seen, SeenError>, Instant)>,
     readings: Option<Readings>,
+    accounting: Option<Accounting>,
     over: bool,
 }
 
@@ -80,6 +84,10 @@ impl Crew {
         let crew = Self(Arc::new(Shared { site, commands, ticks, board, changed, wake }));
         crew.spawn("wattline-looks", Shared::look)?;
         crew.spawn("wattline-meters", Shared::read)?;
+        let PriorityConfig { qos, fairshare, .. } = crew.0.site.config.priority;
+        if crew.0.site.config.mode == Mode::Control && (qos || fairshare) {
+            crew.spawn("wattline-shares", Shared::account)?;
+        }
         for lane in Lane::ALL {
             for _ in 0..WORKERS {
                 crew.spawn("wattline-orders", move |shared| shared.work(lane))?;
@@ -113,6 +121,7 @@ impl Crew {
             outcomes: std::mem::take(&mut board.outcomes),
             look: look.map(|(seen, began)| Looked { seen, age: began.elapsed() }),
             readings: board.readings.take(),
+            accounting: board.accounting.take(),
         }
     }
 }
@@ -170,6 +179,21 @@ impl Shared {
             (self.wake)();
             let took = began.elapsed();
             if !self.rest(rest(self.poll(), took)) {
+                return;
+            }
+        }
+    }
+
+    /// Without slurmdbd it asks in vain, as rarely.
+    fn account(&self) {
+        let every = Duration::from_secs_f64(self.site.config.priority.every.get().max(1.0));
+        loop {
+            let read = accounting::read(&self.commands);
+            if read.is_some() {
+                self.board().accounting = read;
+                (self.wake)();
+            }
+            if !self.rest(every) {
                 return;
             }
         }

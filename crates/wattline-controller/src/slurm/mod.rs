@@ -10,6 +10,7 @@
 //! what it wants done are orders that it gives (`orders.rs`): no command is run and no file is read
 //! here. Threads beside the loop do that (`crew.rs`).
 
+mod accounting;
 mod act;
 pub mod actuator;
 mod arrays;
@@ -24,12 +25,15 @@ mod eligibility;
 mod heterogeneous;
 mod limits;
 mod look;
+mod marks;
 mod measurement_window;
 pub mod metadata;
 mod meters;
 #[cfg(test)]
 mod model;
 mod orders;
+mod overrun;
+mod priority;
 pub mod progress;
 pub mod read;
 mod readings;
@@ -38,6 +42,7 @@ mod refusal;
 pub mod release;
 mod release_lists;
 mod reshape;
+mod restarts;
 mod runs;
 mod seen;
 mod site;
@@ -47,13 +52,14 @@ mod stop_tests;
 mod submission;
 mod time_limit;
 
-pub use config::{Config, Defaults, Mode};
+pub use config::{Config, ConfigError, Defaults, Mode, PriorityConfig, WeightLimit};
 pub use seen::SeenError;
 pub use site::{Site, SiteError};
 pub use submission::SECONDS;
 
 use crate::backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
 use crate::job_registry::JournalNote;
+use accounting::Accounting;
 use command::Commands;
 use crew::{Crew, Heard, Looked};
 use measurement_window::Stretch;
@@ -149,6 +155,11 @@ pub struct Slurm {
     open: (BTreeSet<JobId>, usize),
     /// Jobs of partitions that are not looked after, at the last look.
     foreign: BTreeSet<u32>,
+    /// What accounting said last, and when weights were last looked at.
+    accounting: Option<Accounting>,
+    weighed: Option<Timestamp>,
+    /// Held jobs that were marked at this look.
+    marks: u32,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
     complaints: Vec<String>,
@@ -193,6 +204,9 @@ impl Slurm {
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),
             foreign: BTreeSet::new(),
+            accounting: None,
+            weighed: None,
+            marks: 0,
             refused: BTreeSet::new(),
             complaints: Vec::new(),
             alerts: Vec::new(),
@@ -367,6 +381,10 @@ impl Slurm {
             self.readings = readings;
             new.readings = true;
         }
+        if let Some(accounting) = heard.accounting {
+            self.accounting = Some(accounting);
+            self.weighed = None;
+        }
         let mut news = Vec::new();
         if std::mem::take(&mut self.adopts) && !new.look {
             self.adopt(known, &mut news);
@@ -392,6 +410,7 @@ impl Slurm {
             self.wanted.retain(|id, _| known.engine.is_under_way(*id));
             self.job_news(now, known, &mut news);
             self.node_news(known, &mut news);
+            self.weigh(now, known, &mut news);
             self.submissions(now, known, &mut news);
             self.park_early(now, known);
             self.split_arrays(now, known);

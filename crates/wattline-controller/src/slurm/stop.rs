@@ -89,7 +89,10 @@ impl Slurm {
             _ => scontrol(&["requeuehold", &number]),
         };
         let complaint = format!("job {number} cannot be stopped");
-        let order = Order::commands(Target::Job(job.key.id), vec![line], complaint);
+        // It will be held: whoever comes after us must know that it is by us.
+        let mark = self.mark(job, Some(slurm)).filter(|_| stop == Stop::Requeue);
+        let lines = mark.into_iter().chain([line]).collect();
+        let order = Order::commands(Target::Job(job.key.id), lines, complaint);
         let order = Order { targets, ..order }.lowering().with(Purpose::Stop(action, step));
         if self.order(now, order) { Step::Asked(now) } else { step }
     }
