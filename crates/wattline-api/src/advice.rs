@@ -45,6 +45,9 @@ pub struct Advice {
 pub struct AdvisedJob {
     /// Which.
     pub job: u32,
+    /// What commands print and take for it.
+    #[serde(default)]
+    pub number: String,
     /// Its name.
     pub name: String,
     /// Whose it is.

@@ -95,7 +95,10 @@ pub struct ForecastJobs {
 pub struct ForecastJob {
     /// Its number.
     pub job: u32,
-    /// Its number in SLURM, where it has one.
+    /// What commands print and take for it.
+    #[serde(default)]
+    pub number: String,
+    /// Its number in SLURM, where it has one: the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_job: Option<u32>,
     /// Its name.

@@ -17,6 +17,9 @@ pub struct Event {
     /// The job it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u32>,
+    /// What commands print and take for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_number: Option<String>,
     /// The node it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

@@ -21,8 +21,28 @@ pub struct Explanation {
     pub planned: Option<Placement>,
     /// What could be said about its end and cost, or why nothing could.
     pub outlook: String,
+    /// What its weight is made of, where SLURM's priorities count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<WeightParts>,
     /// The shapes it may take, with what is predicted for each at the default power limit.
     pub options: Vec<Choice>,
+}
+
+/// What a weight is made of: what was said, times both factors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WeightParts {
+    /// What its user said, or the default, cut at what is allowed.
+    pub said_eur_per_h: f64,
+    /// Its QOS, if that counts.
+    pub qos: Option<String>,
+    /// The factor of the QOS.
+    pub qos_factor: f64,
+    /// Its account.
+    pub account: Option<String>,
+    /// The fairshare of its user there, from 0 to 1, if that counts.
+    pub fairshare: Option<f64>,
+    /// The factor of the fairshare.
+    pub fairshare_factor: f64,
 }
 
 /// One way to run the job.

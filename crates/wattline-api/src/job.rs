@@ -6,8 +6,12 @@ use utoipa::ToSchema;
 /// One job, with what is foreseen for it. What nobody foresees is `null`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobRow {
-    /// Its number.
+    /// Its number: under SLURM, SLURM's number of its record (`SLURM_JOB_ID`).
     pub id: u32,
+    /// What commands print and take: the same, or `138_4` for a task of an array and `138+1` for a
+    /// part of a heterogeneous job.
+    #[serde(default)]
+    pub number: String,
     /// What its user calls it.
     pub name: String,
     /// Whose it is.
@@ -144,6 +148,9 @@ pub struct Accepted {
     pub schema: String,
     /// Which job it is about.
     pub job: u32,
+    /// What commands print and take for it.
+    #[serde(default)]
+    pub number: String,
     /// What was written down: `submitted`, `updated`, `cancelled`, `on_hold` or `released`.
     pub what: String,
     /// Whether the same submission, by its `Idempotency-Key`, had been written down before.

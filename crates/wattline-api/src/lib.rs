@@ -22,7 +22,7 @@ pub use budget::{
     Budget, BudgetForecast, BudgetQuery, BudgetRequest, ForecastJob, ForecastJobs, ForecastNodes,
 };
 pub use event::Event;
-pub use explain::{Choice, Explanation, WhatIf};
+pub use explain::{Choice, Explanation, WeightParts, WhatIf};
 pub use job::{Accepted, JobRow, Placement, SubmitRequest, UpdateRequest};
 pub use limits::{AccountLimits, LimitRow, Limits};
 pub use node::{NodeList, NodeRow};

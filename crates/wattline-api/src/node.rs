@@ -20,6 +20,9 @@ pub struct NodeRow {
     pub target: String,
     /// The jobs on it; a user sees only his own.
     pub jobs: Vec<u32>,
+    /// What commands print and take for these jobs, in the same order.
+    #[serde(default)]
+    pub job_numbers: Vec<String>,
     /// What it could draw at worst.
     pub committed_w: f64,
     /// Why it is planned as it is.

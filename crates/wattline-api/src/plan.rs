@@ -32,6 +32,9 @@ pub struct PlanInForce {
 pub struct PlannedRow {
     /// Which.
     pub job: u32,
+    /// What commands print and take for it.
+    #[serde(default)]
+    pub number: String,
     /// `start`, `stop`, `move`, `limit` or `stay`.
     pub action: String,
     /// How it shall run.

@@ -20,6 +20,9 @@ pub struct ReportQuery {
     /// Where the last page of workloads ended: its `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads_after: Option<String>,
+    /// Where the last page of accounts ended: its `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounts_after: Option<String>,
     /// Rows of a page, 1 to 1000; 100 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -44,6 +47,9 @@ pub struct Report {
     pub by_user: ReportRows,
     /// By workload, by name.
     pub by_workload: ReportRows,
+    /// By account, by name, of jobs whose account is known.
+    #[serde(default)]
+    pub by_account: ReportRows,
 }
 
 /// Some rows.

@@ -9,7 +9,6 @@ use wattline_api::{Advice, AdvisedJob, PlannedNode};
 use wattline_core::Timestamp;
 use wattline_core::engine::{Alert, Engine};
 use wattline_core::forecast::{Horizon, roll_forward};
-use wattline_core::ids::JobId;
 use wattline_core::placement::Placement;
 use wattline_core::policy::Policy;
 use wattline_core::state::State;
@@ -36,22 +35,26 @@ pub fn advise(
         }
     }
     let (before, after) = (engine.state(), fork.state());
-    let (mut jobs, mut staying, mut waiting) = (Vec::new(), 0, 0);
+    let (mut jobs, mut ids, mut staying, mut waiting) = (Vec::new(), Vec::new(), 0, 0);
     for (id, job) in after.unfinished_jobs() {
         let held = before.job(id).held.as_ref();
         match verb(held, job.planned.as_ref()) {
             "wait" => waiting += 1,
             "stay" => staying += 1,
-            verb => jobs.push(AdvisedJob {
-                job: id.0,
-                name: job.job.name.to_string(),
-                user: registry.origin(id).map_or_else(String::new, |o| o.user.to_string()),
-                action: verb.to_owned(),
-                holds: held.map(|held| placement(after, held)),
-                runs: job.planned.as_ref().map(|planned| placement(after, planned)),
-                why: why(after, job.reason),
-                forecast: None,
-            }),
+            verb => {
+                ids.push(id);
+                jobs.push(AdvisedJob {
+                    job: registry.number(id).id,
+                    number: registry.number(id).to_string(),
+                    name: job.job.name.to_string(),
+                    user: registry.origin(id).map_or_else(String::new, |o| o.user.to_string()),
+                    action: verb.to_owned(),
+                    holds: held.map(|held| placement(after, held)),
+                    runs: job.planned.as_ref().map(|planned| placement(after, planned)),
+                    why: why(after, job.reason),
+                    forecast: None,
+                });
+            }
         }
     }
     let nodes = after.cluster().node_ids().filter_map(|id| {
@@ -93,8 +96,7 @@ pub fn advise(
              {unfinished} jobs end within that",
             seen.until.since(now)
         );
-        for job in &mut advice.jobs {
-            let id = JobId(job.job);
+        for (job, id) in advice.jobs.iter_mut().zip(ids) {
             job.forecast = seen.job(id).map(|seen| foreseen(&before.job(id).job, seen));
         }
     }
@@ -124,7 +126,7 @@ fn placement(state: &State, placement: &Placement) -> wattline_api::Placement {
 
 /// What would be done about a job.
 fn told(job: &AdvisedJob) -> String {
-    let who = format!("j{} ({})", job.job, job.name);
+    let who = format!("job {} ({})", job.number, job.name);
     let Some(runs) = &job.runs else { return format!("{} {who}", job.action) };
     let on: Vec<&str> = runs.on.iter().map(|on| on.node.as_str()).collect();
     let (gpus, watts) = (runs.gpus, runs.power_limit_w);

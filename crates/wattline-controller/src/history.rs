@@ -156,6 +156,10 @@ impl History {
                 | JournalNote::Before { .. }
                 | JournalNote::Drawn { .. }
                 | JournalNote::Refused { .. }
+                | JournalNote::Asked { .. }
+                | JournalNote::RestartHold { .. }
+                | JournalNote::Priority { .. }
+                | JournalNote::Overrun { .. }
                 | JournalNote::Request { .. } => {}
             }
         }
@@ -272,6 +276,12 @@ impl History {
                     past.updated = Some(Arc::new(Job { submit, user, ..Job::clone(&asked) }));
                 }
             }
+            Event::Weighed { job, from, to } => {
+                if let Some((_, past)) = self.find(job).filter(|(_, p)| p.latest().weight == from) {
+                    let deadline = past.latest().deadline;
+                    self.hear(at, Event::Updated { job, deadline, weight: to });
+                }
+            }
             Event::OnHold { job, hold } => {
                 if let Some((job, _)) = self.find(job) {
                     self.orders.push((at, Event::OnHold { job, hold }));
@@ -293,7 +303,8 @@ impl History {
             | Event::NodeHost { .. }
             | Event::Failed { .. }
             | Event::Refused { .. }
-            | Event::StopRefused { .. } => {}
+            | Event::StopRefused { .. }
+            | Event::StaysPut { .. } => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use wattline_core::engine::Event;
 use wattline_core::host::HostRequest;
@@ -9,7 +10,7 @@ use wattline_core::ids::{JobId, NodeId, UserId, WorkloadId};
 use wattline_core::job::Job;
 use wattline_core::placement::Placement;
 use wattline_core::plan::Refusal;
-use wattline_core::units::{Euros, Joules, Seconds, Watts};
+use wattline_core::units::{Euros, EurosPerSecond, Joules, Seconds, Watts};
 
 /// What SLURM calls a job at some time. The number alone does not name it: after a crash SLURM may
 /// give it to another job. And a job that is requeued counts as submitted again, under its number.
@@ -60,6 +61,71 @@ pub struct SlurmOrigin {
     /// it what it wants there.
     #[serde(default)]
     pub as_asked: bool,
+    /// What SLURM's commands call it where that is not its plain number: a task of an array
+    /// (`138_4`) or a part of a heterogeneous job (`138+1`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Box<str>>,
+    /// The account that pays for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Box<str>>,
+    /// Its quality of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Box<str>>,
+}
+
+/// What people call a job. Where SLURM has it, both are SLURM's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobNumber {
+    /// The number that stands in JSON: SLURM's number of the record, or the journal's.
+    pub id: u32,
+    /// What commands print and take: `138`, `138_4`, `138+1`.
+    pub called: Arc<str>,
+    /// Whether it is SLURM's.
+    pub is_slurms: bool,
+}
+
+impl JobNumber {
+    /// A job that SLURM does not have.
+    #[must_use]
+    pub fn of_journal(job: JobId) -> Self {
+        Self { id: job.0, called: job.0.to_string().into(), is_slurms: false }
+    }
+
+    /// A job of SLURM.
+    #[must_use]
+    pub fn of_slurm(id: u32, address: Option<&str>) -> Self {
+        let called = address.map_or_else(|| id.to_string().into(), Arc::from);
+        Self { id, called, is_slurms: true }
+    }
+}
+
+impl fmt::Display for JobNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.called)
+    }
+}
+
+/// What a job's weight is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Priority {
+    /// What its user said, or the site's default, cut at what is allowed.
+    pub weight: EurosPerSecond,
+    /// Its QOS, if that counts.
+    pub qos: Option<Box<str>>,
+    /// The factor for that.
+    pub qos_factor: f64,
+    /// The fairshare of its user in its account, from 0 to 1, if that counts.
+    pub fairshare: Option<f64>,
+    /// The factor for that.
+    pub fairshare_factor: f64,
+}
+
+impl Priority {
+    /// The weight that it comes to.
+    #[must_use]
+    pub fn comes_to(&self) -> EurosPerSecond {
+        self.weight * (self.qos_factor * self.fairshare_factor)
+    }
 }
 
 /// What a job asked SLURM for.
@@ -206,6 +272,36 @@ pub enum JournalNote {
         /// What it said.
         said: Box<str>,
     },
+    /// A job was told to save and end, in the run that goes on.
+    Asked {
+        /// Which.
+        job: JobId,
+    },
+    /// A job was restarted too often and is held; or it is no longer.
+    RestartHold {
+        /// Which.
+        job: JobId,
+        /// What its owner is told while it is held.
+        said: Option<Box<str>>,
+        /// Restarts before this time do not count, in seconds since 1970.
+        since: i64,
+    },
+    /// What a job's weight is made of from now on.
+    Priority {
+        /// Which.
+        job: JobId,
+        /// What.
+        priority: Priority,
+    },
+    /// Jobs of a user took so many times as long as the work they declared would have.
+    Overrun {
+        /// Whose.
+        user: UserId,
+        /// Of what workload.
+        workload: Box<str>,
+        /// How many times as long.
+        factor: f64,
+    },
 }
 
 /// A job that is to be taken in, by names.
@@ -225,6 +321,8 @@ pub struct Submission {
     /// The nodes that rules keep it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bars: Option<Bars>,
+    /// What its weight is made of, where more than its user's word counts.
+    pub priority: Option<Priority>,
 }
 
 /// Nodes that rules keep a job from, and why.
@@ -253,6 +351,25 @@ impl Bars {
 /// `MaxJobCount` (10,000 unless the site says otherwise).
 const ENDED_IN_SLURM: usize = 16_384;
 
+/// No more restarts of a job are remembered: the most that a site may allow in a day.
+pub(crate) const MOST_RESTARTS: usize = 1000;
+/// No more users and workloads are remembered whose declared work did not hold. At 100 bytes each
+/// this is a megabyte; beyond it the one with the smallest name is forgotten.
+const MOST_OVERRUNS: usize = 10_000;
+
+/// What became of a job's restarts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Restarts {
+    /// When it was requeued, in seconds since 1970, of late.
+    at: VecDeque<i64>,
+    /// Restarts before this time do not count.
+    since: i64,
+    /// What its owner is told while it is held for them.
+    held: Option<Arc<str>>,
+    /// It was told to save and end in this run.
+    asked: bool,
+}
+
 /// Names, and what jobs that are not over are to SLURM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobRegistry {
@@ -266,6 +383,13 @@ pub struct JobRegistry {
     /// Why jobs were not started the last time, in the cluster's words.
     #[serde(default)]
     refused: BTreeMap<JobId, Arc<str>>,
+    #[serde(default)]
+    restarts: BTreeMap<JobId, Restarts>,
+    #[serde(default)]
+    priorities: BTreeMap<JobId, Arc<Priority>>,
+    /// How many times as long jobs took as they declared, by user and workload.
+    #[serde(default)]
+    overruns: BTreeMap<Box<str>, f64>,
     /// Jobs of SLURM that have ended, in that order: SLURM shows them for a while.
     lately: VecDeque<JobId>,
     /// Those of them that were cancelled, and may still have to be cancelled there.
@@ -274,6 +398,10 @@ pub struct JobRegistry {
     by_name: BTreeMap<Box<str>, WorkloadId>,
     #[serde(skip)]
     by_number: BTreeMap<u32, JobId>,
+}
+
+fn overrun_key(user: UserId, workload: &str) -> Box<str> {
+    format!("{}/{workload}", user.0).into()
 }
 
 impl JobRegistry {
@@ -319,6 +447,14 @@ impl JobRegistry {
             JournalNote::Key { job, key } => {
                 let origin = self.origins.get_mut(job).map(Arc::make_mut);
                 if let Some(slurm) = origin.and_then(|origin| origin.slurm.as_mut()) {
+                    if key.restarts > slurm.key.restarts {
+                        let restarts = self.restarts.entry(*job).or_default();
+                        restarts.asked = false;
+                        restarts.at.push_back(key.submitted);
+                        if restarts.at.len() > MOST_RESTARTS {
+                            restarts.at.pop_front();
+                        }
+                    }
                     slurm.key = *key;
                 }
                 self.refused.remove(job);
@@ -331,6 +467,20 @@ impl JobRegistry {
                 self.refused.insert(*job, Arc::from(&**said));
             }
             JournalNote::Drawn { job, drawn } => drop(self.drawn.insert(*job, *drawn)),
+            JournalNote::Asked { job } => self.restarts.entry(*job).or_default().asked = true,
+            JournalNote::RestartHold { job, said, since } => {
+                let restarts = self.restarts.entry(*job).or_default();
+                (restarts.held, restarts.since) = (said.as_deref().map(Arc::from), *since);
+            }
+            JournalNote::Priority { job, priority } => {
+                self.priorities.insert(*job, Arc::new(priority.clone()));
+            }
+            JournalNote::Overrun { user, workload, factor } => {
+                self.overruns.insert(overrun_key(*user, workload), *factor);
+                if self.overruns.len() > MOST_OVERRUNS {
+                    self.overruns.pop_first();
+                }
+            }
             // Only the intake must know.
             JournalNote::Request { .. } => {}
         }
@@ -365,6 +515,65 @@ impl JobRegistry {
         self.drawn.remove(&job);
         self.refused.remove(&job);
         self.cancelled.remove(&job);
+        self.restarts.remove(&job);
+        self.priorities.remove(&job);
+    }
+
+    /// What people call a job. All commands, answers, alerts and log lines go by this.
+    #[must_use]
+    pub fn number(&self, job: JobId) -> JobNumber {
+        self.slurm(job).map_or_else(
+            || JobNumber::of_journal(job),
+            |slurm| JobNumber::of_slurm(slurm.key.id, slurm.address.as_deref()),
+        )
+    }
+
+    /// Whether a job was told to save and end in the run that goes on.
+    #[must_use]
+    pub fn was_asked(&self, job: JobId) -> bool {
+        self.restarts.get(&job).is_some_and(|restarts| restarts.asked)
+    }
+
+    /// How often a job was restarted after that time, in seconds since 1970, and when first.
+    #[must_use]
+    pub fn restarts_after(&self, job: JobId, time: i64) -> (u32, Option<i64>) {
+        let Some(restarts) = self.restarts.get(&job) else { return (0, None) };
+        let counts = |at: &&i64| **at > time.max(restarts.since);
+        let mut lately = restarts.at.iter().filter(counts).copied();
+        let first = lately.next();
+        (first.map_or(0, |_| 1 + lately.count() as u32), first)
+    }
+
+    /// Restarts of a job before this time do not count, in seconds since 1970.
+    #[must_use]
+    pub fn restarts_count_since(&self, job: JobId) -> i64 {
+        self.restarts.get(&job).map_or(0, |restarts| restarts.since)
+    }
+
+    /// What the owner of a job is told that is held because it was restarted too often.
+    #[must_use]
+    pub fn restart_hold(&self, job: JobId) -> Option<&Arc<str>> {
+        self.restarts.get(&job)?.held.as_ref()
+    }
+
+    /// What a job's weight is made of, where more than its user's word counts.
+    #[must_use]
+    pub fn priority(&self, job: JobId) -> Option<&Arc<Priority>> {
+        self.priorities.get(&job)
+    }
+
+    /// How many times as long a user's jobs of a workload took as the work they declared. Of a
+    /// workload that he has not run before, the most of his others: a new name buys nothing.
+    #[must_use]
+    pub fn overrun(&self, user: UserId, workload: &str) -> f64 {
+        let known = self.overruns.get(&overrun_key(user, workload)).copied();
+        let all = || {
+            let first = overrun_key(user, "");
+            let own = self.overruns.range(first.clone()..);
+            let own = own.take_while(|(key, _)| key.starts_with(&*first));
+            own.map(|(_, factor)| *factor).fold(1.0, f64::max)
+        };
+        known.unwrap_or_else(all)
     }
 
     /// Whether it is a job of SLURM that ended lately because it was cancelled.
@@ -443,5 +652,67 @@ impl JobRegistry {
     #[must_use]
     pub fn ended(&self, job: JobId) -> Option<&str> {
         self.ended.get(&job).map(|how| &**how)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn registry(address: Option<&str>) -> JobRegistry {
+        let asked = Request {
+            nodes: 1,
+            tasks: 1,
+            cpus: 1,
+            gpus_per_node: 1,
+            gpu_type: None,
+            way: Per::Node,
+            tasks_per_node: None,
+            required: Vec::new(),
+            excluded: Vec::new(),
+        };
+        let slurm = SlurmOrigin {
+            key: SlurmKey { id: 142, submitted: 1000, restarts: 0 },
+            partition: "gpu".into(),
+            asked,
+            checkpoint: Checkpoint::None,
+            controlled: true,
+            as_asked: false,
+            address: address.map(Into::into),
+            account: None,
+            qos: None,
+        };
+        let mut registry = JobRegistry::default();
+        let origin = Origin { user: "alice".into(), slurm: Some(slurm) };
+        registry.note(&JournalNote::Origin { job: JobId(3), origin });
+        registry
+    }
+
+    #[test]
+    fn jobs_are_called_as_slurm_calls_them_and_others_by_the_journal() {
+        let number = registry(Some("138_4")).number(JobId(3));
+        assert_eq!((number.id, &*number.called, number.is_slurms), (142, "138_4", true));
+        assert_eq!(registry(None).number(JobId(3)).to_string(), "142");
+        let other = registry(None).number(JobId(7));
+        assert_eq!((other.id, other.to_string().as_str(), other.is_slurms), (7, "7", false));
+    }
+
+    #[test]
+    fn restarts_are_counted_and_forgiven() {
+        let mut registry = registry(None);
+        let key = |restarts, submitted| SlurmKey { id: 142, submitted, restarts };
+        for (restarts, submitted) in [(0, 1000), (1, 2000), (1, 2000), (2, 3000)] {
+            registry.note(&JournalNote::Key { job: JobId(3), key: key(restarts, submitted) });
+        }
+        assert_eq!(registry.restarts_after(JobId(3), 0), (2, Some(2000)), "starts do not count");
+        assert_eq!(registry.restarts_after(JobId(3), 2000), (1, Some(3000)));
+        let note = JournalNote::RestartHold { job: JobId(3), said: None, since: 3000 };
+        registry.note(&note);
+        assert_eq!(registry.restarts_after(JobId(3), 0), (0, None));
+        registry.note(&JournalNote::Asked { job: JobId(3) });
+        assert!(registry.was_asked(JobId(3)));
+        registry.note(&JournalNote::Key { job: JobId(3), key: key(3, 4000) });
+        assert!(!registry.was_asked(JobId(3)), "it was asked in another run");
     }
 }

@@ -34,8 +34,8 @@ pub use controller::{Controller, ControllerError, InitialState, Opened};
 pub use emulated::Emulated;
 pub use foresight::{Foresight, IN_SECONDS};
 pub use job_registry::{
-    Checkpoint, Drawn, JobRegistry, JournalNote, Origin, Per, Request, SlurmKey, SlurmOrigin,
-    Submission,
+    Checkpoint, Drawn, JobNumber, JobRegistry, JournalNote, Origin, Per, Priority, Request,
+    SlurmKey, SlurmOrigin, Submission,
 };
 pub use planner::{Answer, InlinePlanner, Planner};
 pub use request_intake::{Once, RequestIntake};

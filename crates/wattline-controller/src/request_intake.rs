@@ -142,7 +142,15 @@ impl RequestIntake {
         let job = Arc::unwrap_or_clone(job);
         self.submit(
             now,
-            Submission { job, workload: None, origin: None, hold: false, host: None, bars: None },
+            Submission {
+                job,
+                workload: None,
+                origin: None,
+                hold: false,
+                host: None,
+                bars: None,
+                priority: None,
+            },
         )
     }
 
@@ -235,7 +243,7 @@ impl JournalWriter {
         events: &mut Vec<Event>,
         notes: &mut Vec<JournalNote>,
     ) -> JobId {
-        let Submission { mut job, workload, origin, hold, host, bars } = submission;
+        let Submission { mut job, workload, origin, hold, host, bars, priority } = submission;
         let counts = &self.counts;
         let id = JobId(counts.next_job.0 + before);
         if let Some(name) = workload {
@@ -255,6 +263,7 @@ impl JournalWriter {
         if let Some(origin) = origin.filter(|origin| *origin != Origin::default()) {
             notes.push(JournalNote::Origin { job: id, origin });
         }
+        notes.extend(priority.map(|priority| JournalNote::Priority { job: id, priority }));
         events.push(Event::Submitted(Arc::new(job)));
         events.extend(host.map(|request| Event::HostAsked { job: id, request }));
         if let Some((event, note)) = bars.map(|bars| bars.told(id)) {

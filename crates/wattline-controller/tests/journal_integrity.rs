@@ -509,6 +509,7 @@ fn damaged_history_is_noticed_and_not_shown() {
     let store = Store::open(&path, &ABOUT).unwrap();
     let ended = |id: u32| EndedJob {
         id: JobId(id),
+        address: None,
         slurm: Some(1000 + id),
         name: "train".to_owned(),
         user: "alice".to_owned(),

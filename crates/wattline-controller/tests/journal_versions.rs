@@ -34,6 +34,7 @@ fn record(path: &Path) {
                 hold: next == 3,
                 host: None,
                 bars: None,
+                priority: None,
             };
             controller.intake().submit_once(now, submission, &format!("alice/{next}"), 7).unwrap();
             next += 1;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use wattline_controller::journal::{Decision, Entry, Store, StoreError};
 use wattline_controller::{
-    Checkpoint, Drawn, JournalNote, Origin, Per, Request, SlurmKey, SlurmOrigin,
+    Checkpoint, Drawn, JournalNote, Origin, Per, Priority, Request, SlurmKey, SlurmOrigin,
 };
 use wattline_core::Timestamp;
 use wattline_core::calendar::{Calendar, Rule, UtcOffset};
@@ -111,6 +111,8 @@ fn all_events() -> Vec<Event> {
         Event::NodeClosed(node),
         Event::Failed { action },
         Event::StopRefused { job: id, action },
+        Event::StaysPut { job: id, stays: true },
+        Event::Weighed { job: id, from: EurosPerSecond::new(0.1), to: EurosPerSecond::new(0.4) },
         Event::Foreign { job: id, foreign: true },
         Event::Refused { action, why: Refusal::Limit },
         Event::BudgetSet(Some(budget)),
@@ -145,6 +147,16 @@ fn all_notes() -> Vec<JournalNote> {
         checkpoint: Checkpoint::Usr1,
         controlled: true,
         as_asked: true,
+        address: Some("4700_11".into()),
+        account: Some("research".into()),
+        qos: Some("high".into()),
+    };
+    let priority = Priority {
+        weight: EurosPerSecond::new(1.0 / 3600.0),
+        qos: Some("high".into()),
+        qos_factor: 4.0,
+        fairshare: Some(1.0 / 3.0),
+        fairshare_factor: 2.0_f64.powf(-1.0 / 3.0),
     };
     let placement = Placement {
         configuration: Configuration {
@@ -172,6 +184,11 @@ fn all_notes() -> Vec<JournalNote> {
         JournalNote::Limited { job, limit: Watts::new(400.0) },
         JournalNote::Request { job, key: "alice/1".into(), fingerprint: u64::MAX },
         JournalNote::Refused { job, said: "QOSMaxGRESPerUser".into() },
+        JournalNote::Asked { job },
+        JournalNote::RestartHold { job, said: Some("too often".into()), since: 1_767_571_200 },
+        JournalNote::RestartHold { job, said: None, since: 0 },
+        JournalNote::Priority { job, priority },
+        JournalNote::Overrun { user: UserId(7), workload: "gpt2".into(), factor: 100.0 / 3.0 },
     ]
 }
 

@@ -54,6 +54,7 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
             weight: EurosPerSecond::new(value / 1e3),
         },
         15 => Event::NodeClosed(node),
+        16 if value < 250.0 => Event::StaysPut { job, stays: value < 125.0 },
         16 => Event::Foreign { job, foreign: value > 500.0 },
         17 | 18 => {
             let all = [
@@ -102,6 +103,7 @@ fn names_something_unknown(event: &Event, state: &State) -> bool {
         | Event::Foreign { job, .. }
         | Event::HostAsked { job, .. }
         | Event::Barred { job, .. }
+        | Event::StaysPut { job, .. }
         | Event::Updated { job, .. }
         | Event::Finished(job)
         | Event::Started { job, .. }

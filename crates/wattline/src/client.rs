@@ -222,10 +222,19 @@ pub(crate) fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// A job's number, as people write it.
-pub(crate) fn job_number(text: &str) -> Result<u32> {
-    let number = text.strip_prefix('j').unwrap_or(text).parse();
-    number.map_err(|_| {
-        Failure::input(anyhow!("'{}' is not a job's number: write 12 or j12", harmless(text)))
-    })
+/// A job's number, as people write it, for a path.
+pub(crate) fn job_number(text: &str) -> Result<String> {
+    let number = |text: &str| text.parse::<u32>().is_ok();
+    let (first, second) = match text.split_once(['_', '+']) {
+        Some((first, second)) => (first, Some(second)),
+        None => (text.strip_prefix('j').unwrap_or(text), None),
+    };
+    if number(first) && second.is_none_or(number) {
+        return Ok(encoded(text));
+    }
+    Err(Failure::input(anyhow!(
+        "'{}' is not a job's number: write 138, 138_4 for a task of an array, 138+1 for a part of \
+         a heterogeneous job, or j12 for the journal's own number",
+        harmless(text)
+    )))
 }

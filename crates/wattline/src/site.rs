@@ -44,14 +44,12 @@ pub(crate) fn read(path: &Path) -> Result<Live> {
         let field = error.path().to_string();
         Failure::input(anyhow!("{file}: slurm.{field}: {}", error.into_inner()))
     })?;
+    config.check().map_err(|error| Failure::input(anyhow!("{file}: {error}")))?;
     if config.partitions.is_empty() {
         return Err(Failure::input(anyhow!(
             "{file}: slurm.partitions: name at least one partition; `sinfo -s` lists them"
         )));
     }
-    config.check().map_err(|(field, why)| {
-        Failure::input(anyhow!("{file}: slurm.{field}: {}", output::harmless(&why)))
-    })?;
     let parts = scenario.site(&file).map_err(Failure::input)?;
     let mut named = parts.partitions.iter().flatten();
     if let Some(other) = named.find(|name| !config.partitions.contains(name)) {

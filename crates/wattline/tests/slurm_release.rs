@@ -211,6 +211,14 @@ fn what_is_broken_is_named() {
     );
 
     let one = |what: &str| (vec![what.to_owned()], Some(1));
+    let report = json(&wattline("doctor", &lab, &site, &["--json"]));
+    let checks = report["checks"].as_array().unwrap();
+    let shared = checks.iter().find(|check| check["what"] == "shared nodes").unwrap();
+    assert_eq!(shared["verdict"], "warn", "{shared}");
+    assert!(shared["found"].as_str().unwrap().contains("open: n1, n2"), "{shared}");
+    fs::write(lab.folder.join("run/heartbeat"), "99999999999\n").unwrap();
+    assert_eq!(wrong(&lab, &site), one("heartbeat"));
+    lab.beat();
     let edited = |path: &Path, from: &str, to: &str| {
         let text = fs::read_to_string(path).unwrap();
         assert!(text.contains(from), "{from}");

@@ -134,9 +134,16 @@ impl Replica {
         self.ended.push(EndedJob {
             id,
             slurm: registry.slurm(id).map(|slurm| slurm.key.id),
+            address: registry
+                .slurm(id)
+                .and_then(|slurm| slurm.address.as_deref())
+                .map(str::to_owned),
             name: job.name.to_string(),
             user: registry.user_of(id, job.user),
-            account: None,
+            account: registry
+                .slurm(id)
+                .and_then(|slurm| slurm.account.as_deref())
+                .map(str::to_owned),
             workload: registry
                 .workload(job.workload)
                 .map_or_else(|| job.workload.to_string(), str::to_owned),

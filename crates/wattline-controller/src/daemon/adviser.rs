@@ -50,6 +50,7 @@ mod tests {
     fn advice(jobs: &[u32]) -> Advice {
         let job = |job: &u32| AdvisedJob {
             job: *job,
+            number: job.to_string(),
             name: String::new(),
             user: String::new(),
             action: "stop".to_owned(),

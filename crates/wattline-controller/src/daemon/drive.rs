@@ -18,8 +18,9 @@ use crate::journal::{Keep, Store, StoreError};
 use crate::log::harmless;
 use crate::request_intake::RequestIntake;
 use crate::snapshot_schedule::SnapshotSchedule;
-use std::sync::Arc;
+use regex::Regex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -502,10 +503,23 @@ fn may_work_later(error: &ControllerError) -> bool {
 
 /// A job, by the number that its users know.
 fn named(id: JobId, state: &State, registry: &JobRegistry) -> String {
-    let number = registry.slurm(id).map(|slurm| format!("job {}", slurm.key.id));
-    let number = number.unwrap_or_else(|| id.to_string());
+    let number = format!("job {}", registry.number(id));
     let found = state.find_job(id);
     found.map_or_else(|| number.clone(), |job| format!("{number} ({})", job.job.name))
+}
+
+/// How the engine writes jobs.
+static JOB: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\bj([0-9]{1,10})\b").unwrap_or_else(|error| unreachable!("it is sound: {error}"))
+});
+
+/// The engine's words, with the numbers that people know.
+fn numbered(text: &str, registry: &JobRegistry) -> String {
+    let number = |found: &regex::Captures<'_>| match found[1].parse() {
+        Ok(id) => format!("job {}", registry.number(JobId(id))),
+        Err(_) => found[0].to_owned(),
+    };
+    JOB.replace_all(text, number).into_owned()
 }
 
 /// A budget that cannot be kept, and who would have to stop for it.
@@ -538,7 +552,8 @@ fn in_words(alert: &Alert, state: &State, registry: &JobRegistry) -> String {
     };
     match alert {
         Alert::PlanRefused { policy, violations } => {
-            let said: Vec<String> = violations.iter().take(3).map(ToString::to_string).collect();
+            let said = violations.iter().take(3);
+            let said: Vec<String> = said.map(|one| numbered(&one.to_string(), registry)).collect();
             format!("the checker refused a plan of {policy}: {}", said.join("; "))
         }
         Alert::BudgetFell { committed, budget } => {

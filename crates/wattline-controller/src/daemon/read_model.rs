@@ -5,7 +5,7 @@ use super::loop_stats::{LoopStats, PredictionErrors, Quantity};
 use super::metered::Metered;
 use super::outlook::Outlook;
 use crate::job_history::EndedJob;
-use crate::job_registry::JobRegistry;
+use crate::job_registry::{JobNumber, JobRegistry, Priority};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ use wattline_core::units::{Euros, Joules, Seconds, Watts};
 pub struct JobView {
     /// Which.
     pub id: JobId,
+    /// What people call it.
+    pub number: JobNumber,
     /// What was asked for.
     pub job: Arc<Job>,
     /// Whose it is, by name.
@@ -56,6 +58,14 @@ pub struct JobView {
     pub reason: Reason,
     /// Why the cluster would not start it, in the cluster's words, while that is why it waits.
     pub refused: Option<Arc<str>>,
+    /// What its owner is told while it is held because it was restarted too often.
+    pub restart_hold: Option<Arc<str>>,
+    /// What people call the job that it gave way to.
+    pub gave_way_to: Option<Arc<str>>,
+    /// What its weight is made of, where more than its user's word counts.
+    pub priority: Option<Arc<Priority>>,
+    /// Who pays for it.
+    pub account: Option<Arc<str>>,
     /// What it has drawn so far, if that is measured.
     pub energy: Option<Joules>,
     /// What that has cost.
@@ -413,6 +423,7 @@ impl ReadModelBuilder {
         let drawn = meters.job_drawn(id, now).or_else(|| registry.drawn(id));
         JobView {
             id,
+            number: registry.number(id),
             job: Arc::clone(&state.job),
             user: user.unwrap_or_else(|| self.user(id, state.job.user, registry)),
             workload: workload.unwrap_or_else(|| self.workload(state, registry)),
@@ -430,6 +441,13 @@ impl ReadModelBuilder {
                 Reason::Refused(_) => registry.refused(id).cloned(),
                 _ => None,
             },
+            restart_hold: registry.restart_hold(id).filter(|_| state.is_on_hold()).cloned(),
+            gave_way_to: match state.reason {
+                Reason::GaveWay { to } => Some(registry.number(to).called),
+                _ => None,
+            },
+            priority: registry.priority(id).cloned(),
+            account: registry.slurm(id).and_then(|slurm| slurm.account.as_deref()).map(Arc::from),
             energy: drawn.map(|drawn| drawn.energy),
             bill: drawn.map(|drawn| drawn.bill),
         }
@@ -552,6 +570,7 @@ impl ReadModelBuilder {
                 at_s: now.seconds(),
                 kind: "node".to_owned(),
                 job: None,
+                job_number: None,
                 node: Some(name.to_string()),
                 user: None,
                 text: format!("{name} is {}", power_word(new.power)),
@@ -622,7 +641,16 @@ fn look_at_node(engine: &Engine<'static>, id: NodeId, now: Timestamp) -> NodeVie
 /// Something about nobody in particular.
 pub(super) fn plain(now: Timestamp, kind: &str, text: String) -> Event {
     let kind = kind.to_owned();
-    Event { number: 0, at_s: now.seconds(), kind, job: None, node: None, user: None, text }
+    Event {
+        number: 0,
+        at_s: now.seconds(),
+        kind,
+        job: None,
+        job_number: None,
+        node: None,
+        user: None,
+        text,
+    }
 }
 
 /// As a job was, and what became of it.
@@ -649,13 +677,18 @@ fn ended_view(old: &JobView, ended: &EndedJob) -> JobView {
 
 fn about_ended(job: &EndedJob, now: Timestamp, kind: &str, text: String) -> Event {
     let user = Some(job.user.clone());
-    Event { job: Some(job.id.0), user, ..plain(now, kind, format!("{} {text}", job.name)) }
+    let number = job.number();
+    let text = format!("job {number} ({}) {text}", job.name);
+    let called = Some(number.to_string());
+    Event { job: Some(number.id), job_number: called, user, ..plain(now, kind, text) }
 }
 
 fn about(view: &JobView, now: Timestamp, kind: &str, text: &str) -> Event {
+    let number = &view.number;
     Event {
-        job: Some(view.id.0),
+        job: Some(number.id),
+        job_number: Some(number.to_string()),
         user: Some(view.user.to_string()),
-        ..plain(now, kind, format!("{} {text}", view.job.name))
+        ..plain(now, kind, format!("job {number} ({}) {text}", view.job.name))
     }
 }

@@ -5,7 +5,7 @@ use super::refusal::{Answer, Refusal};
 use super::rows::{HOUR, per_hour};
 use super::{Api, MOST_WEIGHT};
 use crate::daemon::JobView;
-use crate::job_registry::{Origin, Submission};
+use crate::job_registry::{JobNumber, Origin, Submission};
 use crate::log::hidden;
 use std::sync::Arc;
 use wattline_api::{SubmitRequest, UpdateRequest};
@@ -83,7 +83,8 @@ pub(super) fn submission(
     job.validate().map_err(|error| Refusal::bad(error.to_string(), "correct it"))?;
     let origin = Origin { user: (*who.user).into(), slurm: None };
     let workload = Some(request.workload.as_str().into());
-    Ok(Submission { job, workload, origin: Some(origin), hold: false, host: None, bars: None })
+    let origin = Some(origin);
+    Ok(Submission { job, workload, origin, hold: false, host: None, bars: None, priority: None })
 }
 
 /// How a job looks before the engine has heard of it.
@@ -91,6 +92,7 @@ pub(super) fn view(id: JobId, submission: &Submission, user: &Arc<str>) -> JobVi
     let job = Arc::new(submission.job.clone());
     JobView {
         id,
+        number: JobNumber::of_journal(id),
         user: Arc::clone(user),
         workload: submission.workload.as_deref().unwrap_or_default().into(),
         phase: Phase::Waiting,
@@ -104,6 +106,10 @@ pub(super) fn view(id: JobId, submission: &Submission, user: &Arc<str>) -> JobVi
         restarts: 0,
         reason: Reason::Arrived,
         refused: None,
+        restart_hold: None,
+        gave_way_to: None,
+        priority: None,
+        account: None,
         energy: None,
         bill: None,
         job,

@@ -55,7 +55,8 @@ pub(super) fn forecast(inside: &Inside<'_>, budget: Option<&Calendar<Watts>>) ->
 
 fn jobs(inside: &Inside<'_>, ids: &[JobId]) -> ForecastJobs {
     let job = |id: &JobId| ForecastJob {
-        job: id.0,
+        job: inside.registry.number(*id).id,
+        number: inside.registry.number(*id).to_string(),
         slurm_job: inside.registry.slurm(*id).map(|slurm| slurm.key.id),
         name: inside
             .engine

@@ -27,8 +27,10 @@ pub(super) fn ended_row(job: &EndedJob) -> JobRow {
     let late = job.weight * job.tardiness();
     let missed =
         if job.ended.since(job.deadline.unwrap_or(job.ended)).get() > 0.0 { 1.0 } else { 0.0 };
+    let number = job.number();
     JobRow {
-        id: job.id.0,
+        id: number.id,
+        number: number.to_string(),
         name: job.name.clone(),
         user: job.user.clone(),
         workload: job.workload.clone(),
@@ -49,7 +51,7 @@ pub(super) fn ended_row(job: &EndedJob) -> JobRow {
         finish_is_past: true,
         energy_kwh: job.drawn.map(|(energy, _)| Joules::kilowatt_hours(energy)),
         cost_eur: job.drawn.map(|(_, bill)| (bill + late).get()),
-        risk: job.deadline.map(|_| missed),
+        risk: job.deadline.filter(|due| *due > job.submit).map(|_| missed),
         why: why(job),
         restarts: job.restarts,
     }

@@ -5,14 +5,15 @@ use super::body::Input;
 use super::ended::ended_row;
 use super::jobs::{Found, find};
 use super::refusal::{Answer, Refusal};
-use super::rows::{job_row, placement};
+use super::rows::{job_row, per_hour, placement};
 use super::{Api, admit};
-use crate::daemon::{Effort, Inside, chance_of_more};
+use crate::daemon::{Effort, Inside, JobView, chance_of_more};
+use crate::job_registry::Priority;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use std::sync::Arc;
 use std::time::Duration;
-use wattline_api::{Choice, Explanation, Problem, SubmitRequest, WhatIf};
+use wattline_api::{Choice, Explanation, Problem, SubmitRequest, WeightParts, WhatIf};
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
 use wattline_core::forecast::{Horizon, roll_forward};
@@ -47,6 +48,7 @@ pub(super) async fn explain(
                 holds: None,
                 planned: None,
                 outlook: "it is over".to_owned(),
+                weight: None,
                 options: Vec::new(),
             }));
         }
@@ -74,8 +76,22 @@ pub(super) async fn explain(
         holds: view.held.as_ref().map(|held| placement(&read_model, held)),
         planned: view.planned.as_ref().map(|planned| placement(&read_model, planned)),
         outlook: reach,
+        weight: weight(&view),
         options,
     }))
+}
+
+fn weight(view: &JobView) -> Option<WeightParts> {
+    let Priority { weight, qos, qos_factor, fairshare, fairshare_factor } =
+        Priority::clone(view.priority.as_ref()?);
+    Some(WeightParts {
+        said_eur_per_h: per_hour(weight),
+        qos: qos.map(String::from),
+        qos_factor,
+        account: view.account.as_deref().map(str::to_owned),
+        fairshare,
+        fairshare_factor,
+    })
 }
 
 fn choices(inside: &Inside<'_>, id: JobId) -> Vec<Choice> {

@@ -9,6 +9,7 @@ use super::{Api, admit};
 use crate::controller::ControllerError;
 use crate::daemon::{JobView, ReadModel};
 use crate::job_history::{self as history, EndedJob};
+use crate::job_registry::JobNumber;
 use crate::journal::Store;
 use crate::request_intake::Once;
 use axum::extract::{Path, State};
@@ -162,20 +163,84 @@ pub(super) enum Found {
     Ended(Box<EndedJob>),
 }
 
+/// How somebody names a job.
+enum Called {
+    /// `j12`: by its number in the journal.
+    InJournal(JobId),
+    /// `138`, `138_4`, `138+1`: as SLURM does where the job is SLURM's.
+    ByPeople(String),
+}
+
+impl Called {
+    fn parse(id: &str) -> Option<Self> {
+        if let Some(number) = id.strip_prefix('j') {
+            return number.parse().ok().map(|number| Self::InJournal(JobId(number)));
+        }
+        let number = |text: &str| text.len() <= 10 && text.parse::<u32>().is_ok();
+        let sound = match id.split_once(['_', '+']) {
+            Some((first, second)) => number(first) && number(second),
+            None => number(id),
+        };
+        sound.then(|| Self::ByPeople(id.to_owned()))
+    }
+
+    fn is(&self, view: &JobView) -> bool {
+        match self {
+            Self::InJournal(job) => view.id == *job,
+            Self::ByPeople(called) => {
+                *view.number.called == **called
+                    || (view.number.is_slurms && view.number.id.to_string() == **called)
+            }
+        }
+    }
+
+    /// The number of an array means all of its tasks, also the one that has it as its own.
+    fn is_a_whole_array(&self, view: &JobView) -> bool {
+        let Self::ByPeople(called) = self else { return false };
+        view.number.called.strip_prefix(&**called).is_some_and(|rest| rest.starts_with('_'))
+    }
+
+    /// SLURM gives numbers away again: the last job of that name.
+    fn of_live(&self, read_model: &ReadModel) -> Option<Arc<JobView>> {
+        match self {
+            Self::InJournal(job) => read_model.job(*job).cloned(),
+            Self::ByPeople(called) => {
+                // A job that is not SLURM's is found by its place.
+                let direct = called.parse().ok().and_then(|id| read_model.job(JobId(id)));
+                let direct = direct.filter(|view| self.is(view)).cloned();
+                let all = || read_model.jobs_from(JobId(0)).filter(|view| self.is(view)).last();
+                direct.filter(|view| !view.number.is_slurms).or_else(|| all().cloned())
+            }
+        }
+    }
+}
+
 /// A job that he sees. For anybody else there is none.
 pub(super) async fn find(api: &Api, who: &Identity, id: &str) -> Answer<Found> {
     let shown = clip(id);
-    let number = id.strip_prefix('j').unwrap_or(id).parse::<u32>();
-    let job = number.map(JobId).map_err(|_| Refusal::no_job(&shown, None))?;
+    let called = Called::parse(id).ok_or_else(|| Refusal::no_job(&shown, None))?;
     let read_model = api.daemon.read_model();
-    let view = read_model.job(job).cloned();
-    let view = view.or_else(|| pending(api, &read_model, job).into_iter().find(|v| v.id == job));
+    let view = called.of_live(&read_model);
+    let view = view.or_else(|| {
+        let newer = pending(api, &read_model, JobId(0));
+        newer.into_iter().find(|view| called.is(view))
+    });
     // Between the two looks it may have moved from one to the other.
-    let view = view.or_else(|| api.daemon.read_model().job(job).cloned());
+    let view = view.or_else(|| called.of_live(&api.daemon.read_model()));
     let found = match view {
+        Some(view) if called.is_a_whole_array(&view) => {
+            if !who.sees(&view.user) {
+                return Err(Refusal::no_job(&shown, None));
+            }
+            return Err(Refusal::an_array(&shown, &view.number.to_string()));
+        }
         Some(view) => Found::Live(read_model, view),
         None => {
-            let ended = look_up(api, move |history| history.job(job)).await?;
+            let ended = look_up(api, move |history| match called {
+                Called::InJournal(job) => history.job(job),
+                Called::ByPeople(called) => history.called(&called),
+            });
+            let ended = ended.await?;
             Found::Ended(Box::new(ended.ok_or_else(|| Refusal::no_job(&shown, None))?))
         }
     };
@@ -184,7 +249,7 @@ pub(super) async fn find(api: &Api, who: &Identity, id: &str) -> Answer<Found> {
         Found::Ended(job) => &*job.user,
     };
     if !who.sees(owner) {
-        let private = format!("job {} belongs to {owner}", job.0);
+        let private = format!("job {shown} belongs to {owner}");
         return Err(Refusal::no_job(&shown, Some(private)));
     }
     Ok(found)
@@ -203,10 +268,10 @@ async fn find_to_change(api: &Api, who: &Identity, id: &str) -> Answer<Arc<JobVi
     }
     let (job, state) = match found {
         Found::Live(_, view) if !view.is_over() => return Ok(view),
-        Found::Live(_, view) => (view.id, view.state()),
-        Found::Ended(job) => (job.id, if job.cancelled { "cancelled" } else { "finished" }),
+        Found::Live(_, view) => (view.number.clone(), view.state()),
+        Found::Ended(job) => (job.number(), if job.cancelled { "cancelled" } else { "finished" }),
     };
-    let detail = format!("job {} is over: {state}", job.0);
+    let detail = format!("job {job} is over: {state}");
     Err(Refusal::conflict(detail, "submit it again if it shall run again"))
 }
 
@@ -257,7 +322,7 @@ fn submit_or_repeat(
     let once = once.map_err(|error| not_written(&error))?;
     if let Once::New(id) = once {
         let entries = intake.journal(Store::len);
-        let view = Arc::new(JobView { id, ..shown });
+        let view = Arc::new(JobView { id, number: JobNumber::of_journal(id), ..shown });
         let mut overlay = api.daemon.overlay();
         if api.daemon.read_model().heard < entries {
             overlay.jobs.insert(id, (entries, view));
@@ -276,7 +341,8 @@ fn taken(once: Once) -> Answer<Response> {
     };
     let place = [(header::LOCATION, format!("/v1/jobs/{}", id.0))];
     let note = format!("submitted job {}{}", id.0, if again { " (again)" } else { "" });
-    Ok(noted((status, place, Json(accepted(id, "submitted", again))).into_response(), note))
+    let number = JobNumber::of_journal(id);
+    Ok(noted((status, place, Json(accepted(&number, "submitted", again))).into_response(), note))
 }
 
 /// Another deadline or weight.
@@ -292,7 +358,7 @@ pub(super) async fn update(
     let view = find_to_change(&api, &who, &id).await?;
     let now = api.daemon.cluster_clock().now();
     let request = input.value;
-    let job = view.id;
+    let (job, number) = (view.id, view.number.clone());
     let changed = tokio::task::spawn_blocking(move || -> Answer<_> {
         let _one = api.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let known = api.daemon.overlay().updates.get(&job).map(|(_, due, weight)| (*due, *weight));
@@ -309,8 +375,8 @@ pub(super) async fn update(
     let broke = |_| Refusal::internal("the request broke");
     let (due, weight) = changed.await.map_err(broke)??;
     let due = due.map_or_else(|| "none".to_owned(), |due| due.to_string());
-    let note = format!("job {}: deadline {due}, weight {} EUR/h", job.0, per_hour(weight));
-    Ok(noted(Json(accepted(job, "updated", false)).into_response(), note))
+    let note = format!("job {number}: deadline {due}, weight {} EUR/h", per_hour(weight));
+    Ok(noted(Json(accepted(&number, "updated", false)).into_response(), note))
 }
 
 /// Takes a job back. It saves what it has done, if it runs, and leaves its GPUs.
@@ -361,11 +427,12 @@ async fn change(
     what: &str,
     tell: impl FnOnce(&Api, Timestamp, JobId) -> Result<(), ControllerError> + Send + 'static,
 ) -> Answer<Response> {
-    let job = find_to_change(api, who, id).await?.id;
+    let view = find_to_change(api, who, id).await?;
+    let (job, number) = (view.id, &view.number);
     let now = api.daemon.cluster_clock().now();
     write(api, move |api| tell(api, now, job)).await?;
-    let note = format!("job {}: {what}", job.0);
-    Ok(noted(Json(accepted(job, what, false)).into_response(), note))
+    let note = format!("job {number}: {what}");
+    Ok(noted(Json(accepted(number, what, false)).into_response(), note))
 }
 
 /// Writes something down on a thread that may wait for the disk, and wakes the loop.
@@ -396,9 +463,10 @@ pub(super) fn noted(mut response: Response, note: String) -> Response {
     response
 }
 
-fn accepted(id: JobId, what: &str, again: bool) -> Accepted {
+fn accepted(number: &JobNumber, what: &str, again: bool) -> Accepted {
     let schema = "wattline.accepted/1".to_owned();
-    Accepted { schema, job: id.0, what: what.to_owned(), again }
+    let (job, number) = (number.id, number.to_string());
+    Accepted { schema, job, number, what: what.to_owned(), again }
 }
 
 /// The key of a request that may come twice, with whose it is.
@@ -425,4 +493,22 @@ fn fingerprint(text: &[u8]) -> u64 {
 /// What somebody wrote, short enough for a message.
 pub(super) fn clip(text: &str) -> String {
     text.chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_named_as_people_and_slurm_do() {
+        for good in ["0", "138", "138_4", "138+1"] {
+            assert!(matches!(Called::parse(good), Some(Called::ByPeople(_))), "{good}");
+        }
+        assert!(matches!(Called::parse("j12"), Some(Called::InJournal(JobId(12)))));
+        for bad in
+            ["", "j", "x", "138_", "_4", "138_4_5", "138+", "-1", "99999999999", "1 ", "j1_2"]
+        {
+            assert!(Called::parse(bad).is_none(), "{bad}");
+        }
+    }
 }

@@ -34,7 +34,8 @@ pub(super) async fn show(
             waiting += 1;
         } else if who.sees(&view.user) {
             jobs.push(PlannedRow {
-                job: view.id.0,
+                job: view.number.id,
+                number: view.number.to_string(),
                 action: action.to_owned(),
                 runs: view.planned.as_ref().map(|planned| placement(&read_model, planned)),
                 why: why(view, &who, now),

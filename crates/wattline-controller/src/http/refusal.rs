@@ -73,6 +73,14 @@ impl Refusal {
         refusal
     }
 
+    /// The number of an array names no single job.
+    pub(super) fn an_array(id: &str, task: &str) -> Self {
+        let help = "name one of its tasks as SLURM does; `wattline queue` lists them";
+        let title = "That is an array";
+        let detail = format!("{id} is an array, and each of its tasks is a job, such as {task}");
+        Self::new(StatusCode::CONFLICT, "array", title, detail, help)
+    }
+
     /// There is no such path.
     pub(super) fn no_path() -> Self {
         let help = "GET /openapi.json lists all paths";

@@ -44,14 +44,15 @@ pub(super) async fn show(
         let within = |time: Timestamp| since <= time && time < until;
         daemon.history().between(since, until, |job| {
             let end = Some(job.ended).filter(|end| within(*end));
-            let by = (&*job.user, &*job.workload);
+            let by = (&*job.user, &*job.workload, job.account.as_deref());
             sums.add(by, &who, |sum| sum.take(&job, within(job.submit), end));
         })?;
         let open = read_model.unfinished.iter().filter_map(|id| read_model.job(*id));
         for view in open.filter(|view| within(view.job.submit)) {
-            sums.add((&view.user, &view.workload), &who, |sum| sum.submitted += 1);
+            let by = (&*view.user, &*view.workload, view.account.as_deref());
+            sums.add(by, &who, |sum| sum.submitted += 1);
         }
-        let Sums { all, users, workloads } = sums;
+        let Sums { all, users, workloads, accounts } = sums;
         Ok(Report {
             schema: "wattline.report/1".to_owned(),
             now_s: now.seconds(),
@@ -61,6 +62,7 @@ pub(super) async fn show(
             power: power(&hours),
             by_user: page(users, query.users_after.as_deref(), limit),
             by_workload: page(workloads, query.workloads_after.as_deref(), limit),
+            by_account: page(accounts, query.accounts_after.as_deref(), limit),
         })
     });
     let made = made.await.map_err(|_| Refusal::internal("the report broke"))?;
@@ -87,15 +89,24 @@ struct Sums {
     all: Sum,
     users: BTreeMap<Arc<str>, Sum>,
     workloads: BTreeMap<Arc<str>, Sum>,
+    accounts: BTreeMap<Arc<str>, Sum>,
 }
 
 impl Sums {
-    fn add(&mut self, (user, workload): (&str, &str), who: &Identity, add: impl Fn(&mut Sum)) {
+    fn add(
+        &mut self,
+        (user, workload, account): (&str, &str, Option<&str>),
+        who: &Identity,
+        add: impl Fn(&mut Sum),
+    ) {
         add(&mut self.all);
         // Whose jobs there are, and of what, is for those to know who see them.
         if who.sees(user) {
             add(self.users.entry(user.into()).or_default());
             add(self.workloads.entry(workload.into()).or_default());
+            if let Some(account) = account {
+                add(self.accounts.entry(account.into()).or_default());
+            }
         }
     }
 }

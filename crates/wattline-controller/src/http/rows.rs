@@ -2,6 +2,7 @@
 
 use super::access::{Identity, Role};
 use crate::daemon::{JobView, ReadModel};
+use crate::job_registry::JobNumber;
 use crate::planning::on;
 use wattline_api::{JobRow, NodeRow, Reach};
 use wattline_core::Timestamp;
@@ -33,6 +34,8 @@ pub(super) fn job_row(
         Some(end) => job.deadline.map(|due| if end > due { 1.0 } else { 0.0 }),
         None => outlook.and_then(|o| o.risk),
     };
+    // A deadline that is over when the job comes is none that could be met.
+    let risk = risk.filter(|_| job.deadline.is_some_and(|due| due > job.submit));
     let energy = if view.is_over() { view.energy } else { outlook.and_then(|o| o.energy) };
     let cost = if view.is_over() { so_far } else { outlook.and_then(|o| o.cost) };
     let name = |share: wattline_core::placement::Share| {
@@ -40,7 +43,8 @@ pub(super) fn job_row(
     };
     let held = view.held.as_ref();
     JobRow {
-        id: view.id.0,
+        id: view.number.id,
+        number: view.number.to_string(),
         name: job.name.to_string(),
         user: view.user.to_string(),
         workload: view.workload.to_string(),
@@ -86,8 +90,17 @@ pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
         return if view.cancelled { "was taken back" } else { "is done" }.to_owned();
     }
     match view.reason {
-        Reason::GaveWay { .. } if who.role == Role::User => {
-            "gave way to a job that has had less service".to_owned()
+        Reason::GaveWay { to } => {
+            let reason = view.reason.to_string();
+            match &view.gave_way_to {
+                Some(other) if who.role != Role::User => {
+                    reason.replace(&to.to_string(), &format!("job {other}"))
+                }
+                _ => reason.replace(&to.to_string(), "a job"),
+            }
+        }
+        Reason::OnHold if view.restart_hold.is_some() => {
+            format!("waits: {}", view.restart_hold.as_deref().unwrap_or_default())
         }
         Reason::Reserved { at } => {
             format!("waits: starts within {:.0} at the latest", at.since(now))
@@ -113,7 +126,9 @@ pub(super) fn placement(read_model: &ReadModel, placement: &Placement) -> wattli
 pub(super) fn node_row(read_model: &ReadModel, id: NodeId, who: &Identity) -> Option<NodeRow> {
     let view = read_model.nodes.get(id.index())?;
     let node = read_model.cluster.node(id);
-    let seen = |job: &JobId| read_model.job(*job).is_some_and(|view| who.sees(&view.user));
+    let known = |job: &JobId| read_model.job(*job).filter(|view| who.sees(&view.user));
+    let seen: Vec<&JobNumber> =
+        (view.jobs.iter()).filter_map(|job| known(job).map(|view| &view.number)).collect();
     Some(NodeRow {
         name: node.name.to_string(),
         gpu: read_model.cluster.gpu_type(node.gpu_type).name.to_string(),
@@ -121,7 +136,8 @@ pub(super) fn node_row(read_model: &ReadModel, id: NodeId, who: &Identity) -> Op
         gpus_held: view.gpus_held,
         state: crate::planning::word(view.power),
         target: crate::planning::word(view.target),
-        jobs: view.jobs.iter().copied().filter(seen).map(|job| job.0).collect(),
+        jobs: seen.iter().map(|number| number.id).collect(),
+        job_numbers: seen.iter().map(ToString::to_string).collect(),
         committed_w: view.committed.get(),
         why: view.reason.to_string(),
     })

@@ -11,6 +11,7 @@ mod table;
 pub use reader::{HistoryError, JobHistory, Page};
 pub(crate) use table::{SCHEMA, correct, damaged, file, late};
 
+use crate::job_registry::JobNumber;
 use wattline_core::Timestamp;
 use wattline_core::ids::JobId;
 use wattline_core::units::{Euros, EurosPerSecond, Joules, Seconds};
@@ -22,6 +23,8 @@ pub struct EndedJob {
     pub id: JobId,
     /// Its number in SLURM.
     pub slurm: Option<u32>,
+    /// What SLURM's commands called it, where that was not its number: `138_4`, `138+1`.
+    pub address: Option<String>,
     /// What its user called it.
     pub name: String,
     /// Whose it was, by name.
@@ -59,6 +62,15 @@ pub struct EndedJob {
 }
 
 impl EndedJob {
+    /// What people call it.
+    #[must_use]
+    pub fn number(&self) -> JobNumber {
+        self.slurm.map_or_else(
+            || JobNumber::of_journal(self.id),
+            |id| JobNumber::of_slurm(id, self.address.as_deref()),
+        )
+    }
+
     /// How long after its deadline it ended.
     #[must_use]
     pub fn tardiness(&self) -> Seconds {

@@ -1,7 +1,7 @@
 //! Looking ended jobs up, beside the loop and without disturbing it.
 
 use super::EndedJob;
-use super::table::{COLUMNS, checksum, read};
+use super::table::{COLUMNS, address, checksum, has_addresses, read};
 use rusqlite::{Connection, OpenFlags, Params};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -76,6 +76,31 @@ impl JobHistory {
         Ok(self.rows(&ask, [id.0])?.pop())
     }
 
+    /// The job that people call so, the last one if there were several; one that is not SLURM's by
+    /// its number in the journal.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub fn called(&self, called: &str) -> Result<Option<EndedJob>, HistoryError> {
+        if let Ok(number) = called.parse::<u32>() {
+            let ask = format!(
+                "SELECT {COLUMNS} FROM ended_job WHERE slurm = ?1 ORDER BY job DESC LIMIT 1"
+            );
+            if let Some(job) = self.rows(&ask, [number])?.pop() {
+                return Ok(Some(job));
+            }
+            return Ok(self.job(JobId(number))?.filter(|job| job.slurm.is_none()));
+        }
+        let named: Option<u32> = self.ask(|connection| {
+            if !has_addresses(connection)? {
+                return Ok(None);
+            }
+            let ask = "SELECT max(job) FROM ended_job_address WHERE address = ?1";
+            connection.prepare_cached(ask)?.query_row([called], |row| row.get(0))
+        })?;
+        named.map_or(Ok(None), |id| self.job(JobId(id)))
+    }
+
     /// Jobs by number.
     ///
     /// # Errors
@@ -121,6 +146,14 @@ impl JobHistory {
     fn rows(&self, ask: &str, params: impl Params) -> Result<Vec<EndedJob>, HistoryError> {
         let mut rows = Vec::new();
         self.each(ask, params, |job| rows.push(job))?;
+        self.ask(|connection| {
+            if has_addresses(connection)? {
+                for job in rows.iter_mut().filter(|job: &&mut EndedJob| job.slurm.is_some()) {
+                    job.address = address(connection, job.id)?;
+                }
+            }
+            Ok(())
+        })?;
         Ok(rows)
     }
 

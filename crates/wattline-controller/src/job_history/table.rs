@@ -43,6 +43,25 @@ CREATE INDEX ended_job_by_slurm ON ended_job (slurm);
 CREATE INDEX ended_job_late ON ended_job (job) WHERE cancelled = 0 AND ended > deadline;
 ";
 
+/// What SLURM's commands called jobs, where that was not their number. Made when the first one is
+/// filed: journals that were begun before have none.
+const ADDRESSES: &str = "
+CREATE TABLE IF NOT EXISTS ended_job_address (job INTEGER PRIMARY KEY, address TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS ended_job_by_address ON ended_job_address (address);
+";
+
+/// Whether any job has an address of its own.
+pub(super) fn has_addresses(connection: &Connection) -> rusqlite::Result<bool> {
+    let ask = "SELECT count(*) FROM sqlite_master WHERE name = 'ended_job_address'";
+    connection.query_row(ask, (), |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
+/// What SLURM's commands called a job.
+pub(super) fn address(connection: &Connection, job: JobId) -> rusqlite::Result<Option<String>> {
+    let ask = "SELECT address FROM ended_job_address WHERE job = ?1";
+    connection.prepare_cached(ask)?.query_row([job.0], |row| row.get(0)).optional()
+}
+
 /// Columns in the order in which [`read`] takes them.
 pub(super) const COLUMNS: &str = "job, slurm, name, user, account, workload, elasticity, gpus, \
     gpus_min, gpus_max, submit, deadline, weight, first_start, ended, cancelled, how, done, \
@@ -58,6 +77,16 @@ pub(crate) fn file(
         "INSERT OR REPLACE INTO ended_job ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
          ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)"
     );
+    if jobs.iter().any(|job| job.address.is_some()) {
+        transaction.execute_batch(ADDRESSES)?;
+        let insert = "INSERT OR REPLACE INTO ended_job_address (job, address) VALUES (?1, ?2)";
+        let mut insert = transaction.prepare_cached(insert)?;
+        for job in jobs {
+            if let Some(address) = &job.address {
+                insert.execute(rusqlite::params![job.id.0, address])?;
+            }
+        }
+    }
     let mut insert = transaction.prepare_cached(&insert)?;
     for job in jobs {
         insert.execute(rusqlite::params![
@@ -175,6 +204,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(EndedJob, u32)> {
     let job = EndedJob {
         id: JobId(row.get(0)?),
         slurm: row.get(1)?,
+        address: None,
         name: row.get(2)?,
         user: row.get(3)?,
         account: row.get(4)?,

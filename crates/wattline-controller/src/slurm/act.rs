@@ -352,7 +352,9 @@ impl Slurm {
     /// As the gate does it, so that the gate's fallback knows it for ours.
     pub(super) fn hold(&mut self, now: Timestamp, job: u32, number: &str) -> bool {
         let name = JobName { number: Some(job), address: number.to_owned() };
-        let told = vec![Instruction::Hold(vec![name])];
+        let seen = self.seen.as_ref().and_then(|seen| seen.jobs().find(|one| one.key.id == job));
+        let mark = seen.and_then(|seen| self.mark(seen, None));
+        let told = mark.into_iter().chain([Instruction::Hold(vec![name])]).collect();
         let complaint = format!("job {number} cannot be held");
         self.order(now, Order::tell(Target::Job(job), told, complaint))
     }
@@ -371,11 +373,12 @@ impl Slurm {
         // that we hold.
         let as_before = JobUpdate {
             begin: None,
-            comment: self.remark(job, Some(&format!("SLURM says {said}"))),
+            comment: self.remark(job, Some(&format!("waits, SLURM says {said}"))),
             ..self.told_as_before(job, slurm)
         };
         let as_before = Instruction::Update(JobName::of(job), as_before);
-        let told = vec![Instruction::hold(job), as_before];
+        let hold = [Instruction::hold(job), as_before];
+        let told = self.mark(job, Some(slurm)).into_iter().chain(hold).collect();
         let complaint = format!("job {number} cannot be held");
         self.order(now, Order::tell(Target::Job(job.key.id), told, complaint))
     }
@@ -416,7 +419,7 @@ impl Slurm {
 }
 
 /// How our remarks begin in SLURM's comment field.
-const REMARK: &str = "wattline: waits, ";
+const REMARK: &str = "wattline: ";
 
 impl Slurm {
     /// The comment that sets our remark on a job, or takes it away. What its user or another tool wrote

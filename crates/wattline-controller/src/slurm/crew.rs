@@ -5,7 +5,8 @@
 //! waits for the threads at the end: an order that was begun is finished by its command, and the
 //! next controller looks what became of it.
 
-use super::config::Mode;
+use super::accounting::{self, Accounting};
+use super::config::{Mode, PriorityConfig};
 use super::link::Link;
 use super::look::Looker;
 use super::node_limits;
@@ -42,6 +43,7 @@ pub(super) struct Heard {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) look: Option<Looked>,
     pub(super) readings: Option<Readings>,
+    pub(super) accounting: Option<Accounting>,
 }
 
 /// The loop's side.
@@ -64,6 +66,7 @@ struct Board {
     outcomes: Vec<Outcome>,
     look: Option<(Result<Seen, SeenError>, Instant)>,
     readings: Option<Readings>,
+    accounting: Option<Accounting>,
     over: bool,
 }
 
@@ -82,6 +85,10 @@ impl Crew {
         let crew = Self(Arc::new(Shared { site, link, ticks, board, changed, wake }));
         crew.spawn("wattline-looks", Shared::look)?;
         crew.spawn("wattline-meters", Shared::read)?;
+        let PriorityConfig { qos, fairshare, .. } = crew.0.site.config.priority;
+        if crew.0.site.config.mode == Mode::Control && (qos || fairshare) {
+            crew.spawn("wattline-shares", Shared::account)?;
+        }
         for lane in Lane::ALL {
             for _ in 0..WORKERS {
                 crew.spawn("wattline-orders", move |shared| shared.work(lane))?;
@@ -115,6 +122,7 @@ impl Crew {
             outcomes: std::mem::take(&mut board.outcomes),
             look: look.map(|(seen, began)| Looked { seen, age: began.elapsed() }),
             readings: board.readings.take(),
+            accounting: board.accounting.take(),
         }
     }
 }
@@ -189,6 +197,21 @@ impl Shared {
             (self.wake)();
             let took = began.elapsed();
             if !self.rest(rest(self.poll(), took)) {
+                return;
+            }
+        }
+    }
+
+    /// Without slurmdbd it asks in vain, as rarely.
+    fn account(&self) {
+        let every = Duration::from_secs_f64(self.site.config.priority.every.get().max(1.0));
+        loop {
+            let read = accounting::read(&self.link.commands);
+            if read.is_some() {
+                self.board().accounting = read;
+                (self.wake)();
+            }
+            if !self.rest(every) {
                 return;
             }
         }

@@ -77,6 +77,7 @@ pub(super) struct JobUpdate {
     pub(super) priority: Option<u64>,
     pub(super) time_limit_minutes: Option<u32>,
     pub(super) comment: Option<String>,
+    pub(super) admin_comment: Option<String>,
 }
 
 /// What a node's power is to be.
@@ -173,6 +174,7 @@ fn words(job: &JobName, update: &JobUpdate) -> Vec<String> {
         args.extend(shape.tasks_per_node.map(|tasks| format!("TasksPerNode={tasks}")));
     }
     args.extend(update.comment.as_ref().map(|comment| format!("Comment={comment}")));
+    args.extend(update.admin_comment.as_ref().map(|comment| format!("AdminComment={comment}")));
     args
 }
 

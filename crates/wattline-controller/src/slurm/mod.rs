@@ -10,6 +10,7 @@
 //! what it wants done are orders that it gives (`orders.rs`): no command is run and no file is read
 //! here. Threads beside the loop do that (`crew.rs`).
 
+mod accounting;
 mod act;
 pub mod actuator;
 mod arrays;
@@ -27,6 +28,7 @@ mod instruction;
 mod limits;
 mod link;
 mod look;
+mod marks;
 mod measurement_window;
 pub mod metadata;
 mod meters;
@@ -34,7 +36,9 @@ mod meters;
 mod model;
 mod node_limits;
 mod orders;
+mod overrun;
 mod owner;
+mod priority;
 pub mod progress;
 pub mod read;
 mod readings;
@@ -44,6 +48,7 @@ pub mod release;
 mod release_lists;
 mod reshape;
 mod rest;
+mod restarts;
 mod rules;
 mod runs;
 mod seen;
@@ -55,7 +60,7 @@ mod submission;
 mod time_extension;
 mod time_limit;
 
-pub use config::{Config, Defaults, Mode, Reader};
+pub use config::{Config, ConfigError, Defaults, Mode, PriorityConfig, Reader, WeightLimit};
 pub use rest::{Kind, RestConfig, RestError, Version};
 pub use seen::SeenError;
 pub use site::{Site, SiteError};
@@ -63,6 +68,7 @@ pub use submission::SECONDS;
 
 use crate::backend::{Backend, BackendError, BackendEvent, Known, Report, Wake};
 use crate::job_registry::JournalNote;
+use accounting::Accounting;
 use crew::{Crew, Heard, Looked};
 use link::Link;
 use measurement_window::Stretch;
@@ -159,6 +165,11 @@ pub struct Slurm {
     open: (BTreeSet<JobId>, usize),
     /// Jobs of partitions that are not looked after, at the last look.
     foreign: BTreeSet<u32>,
+    /// What accounting said last, and when weights were last looked at.
+    accounting: Option<Accounting>,
+    weighed: Option<Timestamp>,
+    /// Held jobs that were marked at this look.
+    marks: u32,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
     /// What jobs that wait were shown to ask for at the last look.
@@ -207,6 +218,9 @@ impl Slurm {
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),
             foreign: BTreeSet::new(),
+            accounting: None,
+            weighed: None,
+            marks: 0,
             refused: BTreeSet::new(),
             asks: BTreeMap::new(),
             remarked: BTreeMap::new(),
@@ -396,6 +410,10 @@ impl Slurm {
             self.readings = readings;
             new.readings = true;
         }
+        if let Some(accounting) = heard.accounting {
+            self.accounting = Some(accounting);
+            self.weighed = None;
+        }
         let mut news = Vec::new();
         if std::mem::take(&mut self.adopts) && !new.look {
             self.adopt(known, &mut news);
@@ -423,6 +441,7 @@ impl Slurm {
             self.node_news(known, &mut news);
             self.host_news(known, &mut news);
             self.rule_news(now, known, &mut news);
+            self.weigh(now, known, &mut news);
             self.submissions(now, known, &mut news);
             self.park_early(now, known);
             self.split_arrays(now, known);

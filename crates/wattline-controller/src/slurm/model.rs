@@ -312,7 +312,7 @@ impl Model {
             };
             Some(Looked { seen, age })
         });
-        Heard { outcomes, look, readings: None }
+        Heard { outcomes, look, ..Heard::default() }
     }
 
     fn take_orders(&mut self) {

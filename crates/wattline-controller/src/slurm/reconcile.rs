@@ -1,9 +1,10 @@
 //! What differs between what SLURM shows and what is known.
 
-use super::instruction::{Instruction, JobName};
+use super::instruction::{Instruction, JobName, JobUpdate};
 use super::orders::{Order, Target};
 use super::read::{SlurmJob, State};
 use super::reshape::Runs;
+use super::restarts::EXITED_UNASKED;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{BackendEvent, Known};
@@ -19,8 +20,9 @@ use wattline_core::units::Seconds;
 
 /// A job that SLURM does not show for this long is gone.
 const GONE: Seconds = Seconds::new(10.0);
-/// A job that is lost again and again is left to its user.
-const MOST_RESCUES: u32 = 20;
+/// Held jobs without a mark come without the gate, or from before there were marks. So many are marked
+/// at a look: with ten thousand of them this takes an hour, and other orders do not wait for it.
+const MOST_MARKS: u32 = 4;
 /// A correction that had no effect is made again after this long.
 const AGAIN: Seconds = Seconds::new(5.0);
 
@@ -32,6 +34,7 @@ impl Slurm {
         news: &mut Vec<BackendEvent>,
     ) {
         let Some(seen) = self.seen.clone() else { return };
+        self.marks = 0;
         for (id, job) in seen.known() {
             self.absent.remove(&id);
             // What was seen may be older than what was last done about it.
@@ -74,7 +77,9 @@ impl Slurm {
         let Some(state) = known.engine.state().find_job(id) else { return };
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                self.correct(now, job, Instruction::RequeueHold(JobName::of(job)));
+                let requeue = Instruction::RequeueHold(JobName::of(job));
+                let mark = self.mark(job, known.registry.slurm(id));
+                self.correct(now, job, mark.into_iter().chain([requeue]).collect());
             }
             return;
         }
@@ -104,13 +109,26 @@ impl Slurm {
                 news.push(BackendEvent::Event(event));
             }
             Phase::Waiting | Phase::BackingOff(_) if runs => self.found(id, job, known, news),
+            Phase::Waiting | Phase::BackingOff(_) if self.exited_unasked(id, job, known) => {
+                Self::ended_unasked(id, job, news);
+            }
             Phase::Waiting | Phase::BackingOff(_) => {
+                self.limit_restarts(now, (id, job, 0), known, news);
                 let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
                     self.hold(now, job.key.id, &job.address());
                 }
                 self.owner_news(now, id, job, known, news);
+                // SLURM holds it because of how it ended, or a controller before this one did.
+                let ours = job.held && mine && !state.is_on_hold() && self.controls();
+                let ours = ours && self.marks < MOST_MARKS;
+                let mark = self.mark(job, known.registry.slurm(id)).filter(|_| ours);
+                if let Some(mark) = mark.filter(|_| self.may_correct(now, job.key.id)) {
+                    self.marks += 1;
+                    let complaint = format!("job {} cannot be marked", job.address());
+                    self.order(now, Order::tell(Target::Job(job.key.id), vec![mark], complaint));
+                }
             }
             Phase::Starting(action) => self.starting(now, id, job, action, known, news),
             Phase::Running | Phase::Stopping(_) => self.running(now, id, job, known, news),
@@ -125,7 +143,15 @@ impl Slurm {
         let same = slurm.is_some_and(|slurm| slurm.key.restarts == job.key.restarts);
         let over = job.state.is_over() || job.state == State::Completing;
         if cancelled && same && !over && self.may_correct(now, job.key.id) {
-            self.correct(now, job, Instruction::Cancel(JobName::of(job)));
+            let cancel = Instruction::Cancel(JobName::of(job));
+            let unasked = known.registry.ended(id) == Some(EXITED_UNASKED);
+            // Its owner finds it cancelled, and wants to know why.
+            let said = if unasked { self.remark(job, Some(EXITED_UNASKED)) } else { None };
+            let said = said.map(|said| {
+                let update = JobUpdate { comment: Some(said), ..JobUpdate::default() };
+                Instruction::Update(JobName::of(job), update)
+            });
+            self.correct(now, job, said.into_iter().chain([cancel]).collect());
         }
     }
 
@@ -165,7 +191,8 @@ impl Slurm {
             _ => false,
         };
         let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
-        by_node && mine && job.requeue && job.key.restarts < MOST_RESCUES
+        // One that is lost again and again is held, as one that is restarted too often.
+        by_node && mine && job.requeue
     }
 
     fn starting(
@@ -212,6 +239,11 @@ impl Slurm {
                     Runs::Unknown => {}
                 }
             }
+            // It ran and ended between two looks.
+            _ if self.exited_unasked(id, job, known) => {
+                Self::ended_unasked(id, job, news);
+                news.push(BackendEvent::Event(Event::Failed { action }));
+            }
             waits if waits.waits() && job.held => {
                 let given_up = self.wanted.get(&action).is_some_and(|wanted| {
                     matches!(wanted.step, Step::GivingUp(at) if now >= at)
@@ -243,13 +275,20 @@ impl Slurm {
     ) {
         let Some(state) = known.engine.state().find_job(id) else { return };
         let Some(run) = state.run else { return };
-        let asked = matches!(state.phase, Phase::Stopping(_));
+        let stops = matches!(state.phase, Phase::Stopping(_));
+        // A stop that was given up may be obeyed all the same, later.
+        let asked = stops || known.registry.was_asked(id);
+        if stops && !known.registry.was_asked(id) {
+            let note = JournalNote::Asked { job: id };
+            news.push(BackendEvent::Noted(Event::Clock, note));
+        }
         let requeued = known.registry.slurm(id).is_some_and(|s| s.key.restarts < job.key.restarts);
         if job.state == State::Completing {
             return;
         }
         if job.state == State::Completed {
             self.measure(now, id, job, known, true, news);
+            self.learn_overrun(id, job, state, known, news);
             self.stretches.remove(&id);
             self.ended(id, job, news);
             news.push(BackendEvent::Event(Event::Finished(id)));
@@ -258,6 +297,12 @@ impl Slurm {
             self.ended(id, job, news);
             news.push(BackendEvent::Event(Event::Cancelled(id)));
             let done = self.saved(now, job, state, asked);
+            news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
+        } else if !asked && self.exited_unasked(id, job, known) {
+            self.measure(now, id, job, known, true, news);
+            self.stretches.remove(&id);
+            Self::ended_unasked(id, job, news);
+            let done = self.saved(now, job, state, true);
             news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
         } else if job.state.waits() || requeued {
             self.measure(now, id, job, known, true, news);
@@ -272,8 +317,10 @@ impl Slurm {
             }
             let note = JournalNote::Key { job: id, key: key(job) };
             news.push(BackendEvent::Noted(Event::Stopped { job: id, run, done }, note));
+            self.limit_restarts(now, (id, job, u32::from(requeued)), known, news);
         } else {
             self.measure(now, id, job, known, false, news);
+            self.settle(now, id, state, known, news);
         }
     }
 
@@ -437,9 +484,9 @@ impl Slurm {
     }
 
     /// Puts something right about a job.
-    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Instruction) {
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Vec<Instruction>) {
         let complaint = format!("job {}", job.address());
-        let order = Order::tell(Target::Job(job.key.id), vec![told], complaint);
+        let order = Order::tell(Target::Job(job.key.id), told, complaint);
         // It takes a job off, or back, whatever that does to others.
         self.order(now, order.lowering());
     }

@@ -439,9 +439,16 @@ impl Release {
         let id = known.registry.find(&super::seen::key(job));
         let origin = id.and_then(|id| known.registry.slurm(id));
         let id = id.filter(|id| known.engine.state().find_job(*id).is_some());
-        let marked = slurm.told_by_gate(job).is_some();
+        let marked = slurm.is_marked(job);
         let controlled = origin.is_some_and(|origin| origin.controlled);
-        if !slurm.site.looks_after(&job.partition) || !(controlled || marked) {
+        // Marks in SLURM tell what we hold, whatever the site's file and the journal say now. Of jobs
+        // that neither knows of and that run nothing is done.
+        let mine = slurm.site.looks_after(&job.partition);
+        let stranded = marked && job.state.waits() && (job.held || is_parked(job));
+        if !(controlled || (mine && marked) || stranded) {
+            if begun {
+                return of_ours("is released");
+            }
             return named.then(|| Line::new(Kind::Job, &name, Outcome::Kept, "is not ours"));
         }
         if !job.state.waits() {
@@ -460,7 +467,11 @@ impl Release {
             return line(Outcome::Kept, "is held by an administrator");
         }
         let on_hold = match id {
-            Some(id) => known.engine.state().job(id).is_on_hold(),
+            // One that we hold for its restarts is held by nobody else.
+            Some(id) => {
+                known.engine.state().job(id).is_on_hold()
+                    && known.registry.restart_hold(id).is_none()
+            }
             None => slurm.told_by_gate(job).is_some_and(|told| told.asked.hold == Some(true)),
         };
         let before = origin.filter(|origin| reshaped(job, origin));
@@ -489,9 +500,11 @@ impl Release {
             return None;
         }
         let plain = before.is_none() && !on_hold && job.key.restarts == 0 && !is_parked(job);
+        let plain = plain && (origin.is_some() || !is_pinned(job));
+        let plain = plain && !super::marks::bears_ours(job);
         if plain && self.scope == Scope::All && self.tries(Kind::Job, &name) == 1 {
             self.plain.push(job.clone());
-        } else if let Err(error) = give_back(now, slurm, job, before, on_hold)
+        } else if let Err(error) = give_back(now, slurm, job, (origin.is_some(), before), on_hold)
             && self.tries(Kind::Job, &name) >= MOST_TRIES
         {
             return line(Outcome::Failed, &error.said);
@@ -540,23 +553,38 @@ fn give_back(
     now: Timestamp,
     slurm: &Slurm,
     job: &SlurmJob,
-    before: Option<&SlurmOrigin>,
+    (is_known, before): (bool, Option<&SlurmOrigin>),
     on_hold: bool,
 ) -> Result<(), Failure> {
+    let tell = |update: JobUpdate| slurm.link.tell(&Instruction::Update(JobName::of(job), update));
     if let Some(before) = before {
-        let update = slurm.told_as_before(job, before);
-        slurm.link.tell(&Instruction::Update(JobName::of(job), update))?;
+        tell(slurm.told_as_before(job, before))?;
+    }
+    if !is_known && is_pinned(job) {
+        // The journal that says where it was to start is gone.
+        tell(JobUpdate { required: Some(String::new()), ..JobUpdate::default() })?;
+    }
+    if before.is_some() {
+        // That sets when it begins, too.
     } else if job.key.restarts > 0 || is_parked(job) {
         // SLURM lets jobs that were requeued wait for two minutes.
         let begin = deferred::begin(job).filter(|at| is_parked(job) && *at > now);
         let begin = Some(begin.map_or(Begin::Now, Begin::At));
-        let update = JobUpdate { begin, ..JobUpdate::default() };
-        slurm.link.tell(&Instruction::Update(JobName::of(job), update))?;
+        tell(JobUpdate { begin, ..JobUpdate::default() })?;
     }
     if !on_hold {
         slurm.link.tell(&Instruction::release(job))?;
     }
+    // It is no longer ours to give back, whoever holds it next.
+    if let Some(unmarked) = super::marks::unmark(job) {
+        tell(JobUpdate { admin_comment: Some(unmarked), ..JobUpdate::default() })?;
+    }
     Ok(())
+}
+
+/// Whether a waiting job must run on nodes that its user has not named.
+fn is_pinned(job: &SlurmJob) -> bool {
+    !job.required_nodes.is_empty() && !super::marks::names_nodes(job)
 }
 
 /// Whether a waiting job asks for something else than it did when it came. A job that does not is

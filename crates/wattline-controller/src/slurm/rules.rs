@@ -10,8 +10,7 @@ use super::Slurm;
 use super::command::{CommandError, Commands};
 use super::deferred::begin;
 use super::eligibility::suits;
-use super::instruction::{Instruction, JobName, JobUpdate};
-use super::orders::{Order, Target};
+use super::orders::Target;
 use super::read::rules::{self, Partition, Reservation};
 use super::read::{SlurmJob, compact};
 use super::seen::{Seen, SeenError};
@@ -183,6 +182,8 @@ impl Slurm {
     ) {
         let number = job.key.id;
         let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
+        let said = said.map(|said| format!("waits, {said}"));
+        let said = said.as_deref();
         let same = self.remarked.get(&number).map(|said| &**said) == said;
         if !mine || same || !job.state.waits() || !self.is_settled(Target::Job(number)) {
             return;
@@ -190,12 +191,7 @@ impl Slurm {
         if !self.may_correct(now, number) {
             return;
         }
-        let Some(remark) = self.remark(job, said) else { return };
-        let address = job.address();
-        let update = JobUpdate { comment: Some(remark), ..JobUpdate::default() };
-        let told = vec![Instruction::Update(JobName::of(job), update)];
-        let complaint = format!("job {address}: its owner cannot be told in SLURM");
-        self.order(now, Order::tell(Target::Job(number), told, complaint));
+        self.set_remark(now, job, said);
     }
 
     /// Over how many nodes a job would run: as many as it names, or as few as possible.

@@ -90,7 +90,10 @@ impl Slurm {
             _ => Instruction::RequeueHold(name),
         };
         let complaint = format!("job {number} cannot be stopped");
-        let order = Order::tell(Target::Job(job.key.id), vec![told], complaint);
+        // It will be held: whatever comes after us must know that it is by us.
+        let mark = self.mark(job, Some(slurm)).filter(|_| stop == Stop::Requeue);
+        let told = mark.into_iter().chain([told]).collect();
+        let order = Order::tell(Target::Job(job.key.id), told, complaint);
         let order = Order { targets, ..order }.lowering().with(Purpose::Stop(action, step));
         if self.order(now, order) { Step::Asked(now) } else { step }
     }

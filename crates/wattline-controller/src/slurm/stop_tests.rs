@@ -35,10 +35,23 @@ struct Shown {
     checkpoint: &'static str,
     /// SLURM's word.
     state: &'static str,
+    /// When it was submitted or requeued last, and how often it was.
+    submitted: i64,
+    restarts: u32,
+    /// What else its user says.
+    says: &'static str,
 }
 
-const BATCH: Shown =
-    Shown { number: 100, batch: true, requeue: true, checkpoint: "term", state: "RUNNING" };
+const BATCH: Shown = Shown {
+    number: 100,
+    batch: true,
+    requeue: true,
+    checkpoint: "term",
+    state: "RUNNING",
+    submitted: 1_000_000,
+    restarts: 0,
+    says: "",
+};
 
 /// SLURM as it answers to orders that stop jobs.
 struct Puppet {
@@ -68,6 +81,7 @@ impl Puppet {
                     return Err(Failure { said: said.to_owned(), unanswered: false });
                 }
                 ("requeuehold", Some(job), None) => job.state = "PENDING",
+                ("release", Some(job), _) => job.state = "RUNNING",
                 (number, Some(job), _) if number == job.number.to_string() => {
                     job.state = "CANCELLED";
                 }
@@ -90,17 +104,21 @@ impl Puppet {
 
 impl Shown {
     fn json(&self) -> String {
-        let Self { number, batch, requeue, checkpoint, state } = self;
+        let Self { number, batch, requeue, checkpoint, state, submitted, restarts, says } = self;
         let more = match *state {
             "RUNNING" => ",\"nodes\":\"n1\",\"gres_detail\":[\"gpu:h200:1\"],\"priority\":1",
+            "COMPLETED" => &format!(
+                ",\"priority\":1,\"start_time\":{submitted},\"end_time\":{}",
+                submitted + 3600
+            ),
             _ => ",\"priority\":0",
         };
         format!(
-            "{{\"job_id\":{number},\"submit_time\":1000000,\"restart_cnt\":0,\"name\":\"j\",\
+            "{{\"job_id\":{number},\"submit_time\":{submitted},\"restart_cnt\":{restarts},\"name\":\"j\",\
              \"user_id\":7,\"partition\":\"gpu\",\"job_state\":\"{state}\",\
              \"state_reason\":\"None\",\"tres_per_node\":\"gres:gpu:1\",\"node_count\":1,\
              \"cpus\":1,\"tasks\":1,\"time_limit\":600,\"batch_flag\":{batch},\
-             \"requeue\":{requeue},\"comment\":\"checkpoint={checkpoint} save=1s\"{more}}}"
+             \"requeue\":{requeue},\"comment\":\"checkpoint={checkpoint} save=1s{says}\"{more}}}"
         )
     }
 }
@@ -130,7 +148,7 @@ impl Backend for Puppet {
             outcomes.push(Outcome { id: order.id, began, ended: self.slurm.ticks.next(), result });
         }
         let look = Some(Looked { seen: Ok(self.look()), age: Duration::ZERO });
-        let news = self.slurm.follow(now, Heard { outcomes, look, readings: None }, known);
+        let news = self.slurm.follow(now, Heard { outcomes, look, ..Heard::default() }, known);
         self.take_orders();
         let number = |(at, news)| Report { number: from + at as u64, news };
         Ok(news.into_iter().enumerate().map(number).collect())
@@ -302,4 +320,104 @@ fn where_the_site_lets_jobs_be_killed_they_are_cancelled_and_never_requeued() {
     // Those that were killed are over; the other one waits.
     assert_eq!(bench.controller.engine().state().unfinished(), 1);
     assert!(bench.job(0).held.is_none());
+}
+
+/// A job that saves when it is asked, and SLURM after it exited with the agreed code.
+const SAVES: Shown = Shown { checkpoint: "usr1", ..BATCH };
+
+impl Bench {
+    /// SLURM requeues the job, for whatever reason.
+    fn requeued(&mut self, state: &'static str) {
+        let now = self.now.seconds() as i64;
+        let job = &mut self.controller.backend_mut().jobs[0];
+        (job.state, job.submitted, job.restarts) = (state, now, job.restarts + 1);
+    }
+
+    fn told(&self, what: &str) -> usize {
+        self.controller.backend().told.iter().filter(|line| line.contains(what)).count()
+    }
+}
+
+#[test]
+fn a_job_that_exits_with_86_by_itself_has_ended_and_is_not_started_again() {
+    let mut bench = Bench::over(&[SAVES], Shed::Stop);
+    bench.requeued("SPECIAL_EXIT");
+    bench.pass(60);
+    assert!(bench.controller.engine().state().find_job(JobId(0)).is_none_or(JobState::has_ended));
+    assert_eq!(bench.told("release"), 0, "{:?}", bench.controller.backend().told);
+    assert_eq!(bench.stops(), ["scancel 100"]);
+    // What its user says in the comment stays.
+    assert_eq!(bench.told(" Comment="), 0);
+    let ended = bench.controller.take_ended();
+    assert!(ended[0].how.as_deref().unwrap().contains("without having been asked"), "{ended:?}");
+}
+
+#[test]
+fn a_job_that_exits_with_86_because_it_was_asked_to_goes_on() {
+    let mut bench = Bench::over(&[SAVES], Shed::Stop);
+    bench.controller.intake().hold(bench.now, JobId(0), true).unwrap();
+    bench.pass(5);
+    assert_eq!(bench.stops(), ["scancel --signal=USR1 --batch 100"]);
+    bench.requeued("SPECIAL_EXIT");
+    bench.pass(5);
+    assert_eq!(bench.job(0).phase, Phase::Waiting);
+    bench.controller.intake().hold(bench.now, JobId(0), false).unwrap();
+    bench.pass(10);
+    assert_eq!((bench.told("release 100"), bench.job(0).phase), (1, Phase::Running));
+    // What it was asked once does not count for its next run.
+    bench.requeued("SPECIAL_EXIT");
+    bench.pass(10);
+    assert_eq!((bench.told("release 100"), bench.told("scancel 100")), (1, 1));
+}
+
+#[test]
+fn restarts_are_capped_and_its_owner_or_time_lets_the_job_go_on() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    let most = Config::default().max_restarts_per_day;
+    for restarts in 1..=most {
+        bench.requeued("PENDING");
+        bench.pass(10);
+        let runs = bench.job(0).phase == Phase::Running;
+        assert_eq!(runs, restarts < most, "restart {restarts}: {:?}", bench.job(0).phase);
+        let stays = restarts >= most / 2 && runs;
+        assert_eq!(bench.job(0).stays_put() && runs, stays, "restart {restarts}");
+    }
+    assert!(bench.job(0).is_on_hold());
+    let said = bench.controller.registry().restart_hold(JobId(0)).unwrap();
+    assert!(said.contains("20 times") && said.contains("wattline job release 100"), "{said}");
+    // Its owner lets it go: what was before does not count.
+    bench.controller.intake().hold(bench.now, JobId(0), false).unwrap();
+    bench.pass(10);
+    assert_eq!(bench.job(0).phase, Phase::Running);
+    for _ in 0..most {
+        bench.requeued("PENDING");
+        bench.pass(10);
+    }
+    assert!(bench.job(0).is_on_hold());
+    // A day later they do not count either.
+    bench.now = bench.now + Seconds::hours(24.0);
+    bench.pass(20);
+    assert_eq!((bench.job(0).phase, bench.job(0).is_on_hold()), (Phase::Running, false));
+}
+
+/// `work=1 deadline=now` goes before honest jobs of equal weight; once.
+#[test]
+fn declared_work_that_does_not_hold_is_not_believed_again() {
+    let liar = Shown { says: " workload=w work=1 deadline=now weight=1e9", ..BATCH };
+    let mut bench = Bench::over(&[liar.clone()], Shed::Stop);
+    let work = |bench: &Bench, id| bench.job(id).job.work.0;
+    assert_eq!(work(&bench, 0), 1.0);
+    // What a user may say at most holds for him, too.
+    let most = Config::default().defaults.max_weight;
+    assert_eq!(bench.job(0).job.weight, most);
+    bench.pass(600);
+    bench.controller.backend_mut().jobs[0].state = "COMPLETED";
+    bench.pass(2);
+    let next = |number, says| Shown { number, says, ..liar.clone() };
+    let jobs = &mut bench.controller.backend_mut().jobs;
+    jobs.push(next(101, " workload=w work=1 deadline=now weight=1e9"));
+    jobs.push(next(102, " workload=another work=1 deadline=now weight=1e9"));
+    bench.pass(5);
+    assert!(work(&bench, 1) > 100.0, "{}", work(&bench, 1));
+    assert!(work(&bench, 2) > 100.0, "a new name buys nothing: {}", work(&bench, 2));
 }

@@ -6,13 +6,14 @@ use super::eligibility::{self, Seats};
 use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
+use super::priority::priority;
 use super::read::SlurmJob;
 use super::reconcile::is_running;
 use super::rules::Subject;
 use super::seen::key;
 use super::time_limit;
 use crate::backend::{BackendEvent, Known};
-use crate::job_registry::{Checkpoint, Origin, Request, SlurmOrigin, Submission};
+use crate::job_registry::{Checkpoint, Origin, Priority, Request, SlurmOrigin, Submission};
 use jiff::tz::{Offset, TimeZone};
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -101,7 +102,12 @@ impl Slurm {
         let time_to_end = self.time_to_end(job, limit);
         let workload_is_known = asked.work.is_some();
         let (workload, work) = match asked.work {
-            Some(work) => (self.workload(job, &asked), work),
+            Some(work) => {
+                let workload = self.workload(job, &asked);
+                // Work that was declared and did not hold before is not believed again.
+                let times = known.registry.overrun(UserId(job.user_id), &workload);
+                (workload, Work(work.0 * times))
+            }
             None => (SECONDS.to_owned(), Work(limit.get())),
         };
         let mut name: String = printable(&job.name).chars().take(LONGEST_NAME).collect();
@@ -109,6 +115,8 @@ impl Slurm {
             name += &format!("_{task}");
         }
         let weight = asked.weight.unwrap_or(defaults.weight);
+        let accounting = self.accounting.as_ref().filter(|_| controlled);
+        let priority = priority(&self.site.config, accounting, job, weight);
         let due = asked.deadline.unwrap_or(submit + limit * defaults.deadline.clamp(0.0, 1e6));
         let mut shaped = Job {
             name: name.into(),
@@ -117,7 +125,7 @@ impl Slurm {
             work,
             submit,
             deadline: Some(due.max(submit)),
-            weight: if weight > defaults.max_weight { defaults.max_weight } else { weight },
+            weight: priority.comes_to(),
             elasticity,
             gpus: if elasticity == Elasticity::Rigid { Bounds::exactly(requested) } else { gpus },
             batch: Bounds::exactly(bounds(asked.batch, defaults.batch).requested),
@@ -165,6 +173,11 @@ impl Slurm {
             checkpoint,
             controlled,
             as_asked: shaped.elasticity == Elasticity::Rigid,
+            address: Some(job.shown())
+                .filter(|shown| *shown != job.key.id.to_string())
+                .map(Into::into),
+            account: job.account.as_deref().map(|account| printable(account).into()),
+            qos: job.qos.as_deref().map(|qos| printable(qos).into()),
         };
         let origin = Some(Origin { user: user.into(), slurm: Some(slurm) });
         let hold = waits && asked.hold.unwrap_or(false);
@@ -175,7 +188,9 @@ impl Slurm {
             let subject = Subject { shown: job, job: &shaped, host, over, runs: false };
             self.bars(now, subject, seen)
         });
-        Ok(Submission { job: shaped, workload: Some(workload.into()), origin, hold, host, bars })
+        let says = |priority: &Priority| priority.qos.is_some() || priority.fairshare.is_some();
+        let (workload, priority) = (Some(workload.into()), Some(priority).filter(says));
+        Ok(Submission { job: shaped, workload, origin, hold, host, bars, priority })
     }
 
     /// How long it may take: its time limit, or what that may become.

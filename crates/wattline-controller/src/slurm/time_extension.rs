@@ -72,8 +72,7 @@ impl Slurm {
                 continue;
             }
             let number = job.address();
-            let update =
-                JobUpdate { time_limit_minutes: Some(minutes), ..JobUpdate::default() };
+            let update = JobUpdate { time_limit_minutes: Some(minutes), ..JobUpdate::default() };
             let told = vec![Instruction::Update(JobName::of(job), update)];
             let complaint = format!("job {number} gets no longer time limit");
             if self.order(now, Order::tell(Target::Job(job.key.id), told, complaint)) {

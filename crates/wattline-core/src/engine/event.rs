@@ -35,6 +35,16 @@ pub enum Event {
         /// What each second past that costs now.
         weight: EurosPerSecond,
     },
+    /// What each second of lateness of a job costs has changed with the priorities of the cluster,
+    /// unless its user has changed it meanwhile.
+    Weighed {
+        /// Which job.
+        job: JobId,
+        /// What it cost.
+        from: EurosPerSecond,
+        /// What it costs now.
+        to: EurosPerSecond,
+    },
     /// A job shall wait until it is let go, or may go on.
     OnHold {
         /// Which.
@@ -154,6 +164,14 @@ pub enum Event {
         /// Which stop.
         action: ActionId,
     },
+    /// Whether a job that runs stays where it is, because it was moved often of late. Only the budget
+    /// and its owner take it off its GPUs then.
+    StaysPut {
+        /// Which job.
+        job: JobId,
+        /// Whether it stays.
+        stays: bool,
+    },
     /// The administrator set another budget.
     BudgetSet(Option<Calendar<Watts>>),
     /// Prices changed.
@@ -167,6 +185,7 @@ impl Event {
         match self {
             Self::Cancelled(job)
             | Self::Updated { job, .. }
+            | Self::Weighed { job, .. }
             | Self::OnHold { job, .. }
             | Self::Foreign { job, .. }
             | Self::Asked { job, .. }
@@ -178,6 +197,7 @@ impl Event {
             | Self::Finished(job)
             | Self::Progress { job, .. }
             | Self::StopRefused { job, .. }
+            | Self::StaysPut { job, .. }
             | Self::Limited { job, .. } => Some(*job),
             Self::Measured(measurement) => Some(measurement.job),
             Self::Clock

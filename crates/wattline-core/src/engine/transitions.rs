@@ -35,6 +35,13 @@ impl Engine<'_> {
                 self.known_job(job)?;
                 self.updated(now, job, deadline, weight)?;
             }
+            Event::Weighed { job, from, to } => {
+                self.known_job(job)?;
+                let Job { deadline, weight, .. } = *self.state.job(job).job;
+                if weight == from {
+                    self.updated(now, job, deadline, to)?;
+                }
+            }
             Event::OnHold { job, hold } => {
                 self.known_job(job)?;
                 self.on_hold(now, job, hold);
@@ -112,6 +119,10 @@ impl Engine<'_> {
             Event::StopRefused { job, action } => {
                 self.known_job(job)?;
                 self.stop_refused(now, job, action);
+            }
+            Event::StaysPut { job, stays } => {
+                self.known_job(job)?;
+                self.stays_put(now, job, stays);
             }
             Event::BudgetSet(budget) => {
                 self.budget = budget;
@@ -319,6 +330,17 @@ impl Engine<'_> {
         self.state.touch_job(id);
         self.mark_job(id);
         self.look_at_everything = true;
+        self.request_plan(now);
+    }
+
+    fn stays_put(&mut self, now: Timestamp, id: JobId, stays: bool) {
+        let job = self.state.job_mut(id);
+        if job.stays_put == stays || job.phase == Phase::Finished {
+            return;
+        }
+        job.stays_put = stays;
+        self.state.settle_job(id);
+        self.state.touch_job(id);
         self.request_plan(now);
     }
 

@@ -87,6 +87,9 @@ pub struct JobState {
     /// On a node that is closed, or choosy about nodes: it stays there until it is done.
     #[serde(default)]
     pub(crate) stays: bool,
+    /// It was moved often of late: where it runs it stays, unless the budget takes it off.
+    #[serde(default)]
+    pub(crate) stays_put: bool,
     /// Not ours to decide about: it is only counted.
     #[serde(default)]
     pub(crate) foreign: bool,
@@ -131,6 +134,7 @@ impl JobState {
             cancelled: false,
             on_hold: false,
             stays: false,
+            stays_put: false,
             foreign: false,
             refusals: None,
             host: None,
@@ -155,6 +159,12 @@ impl JobState {
             && !self.foreign
             && !self.is_barred_everywhere()
             && !matches!(self.phase, Phase::Finished | Phase::BackingOff(_))
+    }
+
+    /// It was moved often of late, and stays where it runs unless the budget takes it off.
+    #[must_use]
+    pub fn stays_put(&self) -> bool {
+        self.stays_put
     }
 
     /// Not ours to decide about: what it holds counts, and it is never started, stopped or limited.

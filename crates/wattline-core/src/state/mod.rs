@@ -429,6 +429,7 @@ impl State {
             (Some(held), Some(planned)) => {
                 held.same_but_limit(planned)
                     && (job.job.nodes.is_some()
+                        || job.stays_put
                         || held.allocation.shares().any(closed)
                         || (!job.job.preemptible
                             && (job.on_hold || held.allocation.shares().any(lost))))

@@ -138,7 +138,7 @@ fn row(job: &AdvisedJob, now: f64) -> Vec<String> {
     let end = job.forecast.as_ref().and_then(|seen| seen.end_s);
     let energy = end.and(job.forecast.as_ref()).map(|seen| seen.energy_kwh);
     vec![
-        job.job.to_string(),
+        harmless(&job.number),
         harmless(&job.name),
         harmless(&job.user),
         harmless(&job.action),

@@ -4,7 +4,7 @@ use crate::client::{Server, job_number};
 use crate::commands::job;
 use crate::failure::Result;
 use crate::output::{self, duration, harmless};
-use wattline_api::{Explanation, Placement};
+use wattline_api::{Explanation, Placement, WeightParts};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +24,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return output::json(&explained);
     }
     output::text(&text(&explained))
+}
+
+fn weight(parts: &WeightParts) -> String {
+    let mut text = format!("{:.2} EUR/h", parts.said_eur_per_h);
+    if let Some(qos) = &parts.qos {
+        text += &format!(" x {:.2} for QOS {}", parts.qos_factor, harmless(qos));
+    }
+    if let Some(share) = parts.fairshare {
+        let account = harmless(parts.account.as_deref().unwrap_or_default());
+        let factor = parts.fairshare_factor;
+        text += &format!(" x {factor:.2} for a fairshare of {share:.2} in account {account}");
+    }
+    text
 }
 
 fn text(explained: &Explanation) -> String {
@@ -48,6 +61,9 @@ fn text(explained: &Explanation) -> String {
         place(&explained.planned),
         harmless(&explained.outlook)
     );
+    if let Some(parts) = &explained.weight {
+        text += &format!("weight       {}\n", weight(parts));
+    }
     if explained.options.is_empty() {
         return text;
     }

@@ -80,7 +80,8 @@ fn say(args: &Args, accepted: &Accepted) -> Result<()> {
     if args.json {
         return output::json(accepted);
     }
-    output::text(&format!("job {}: {}", accepted.job, harmless(&accepted.what)))
+    let (number, what) = (harmless(&accepted.number), harmless(&accepted.what));
+    output::text(&format!("job {number}: {what}"))
 }
 
 fn show(args: &Args) -> Result<()> {
@@ -99,7 +100,7 @@ pub(crate) fn text(job: &JobRow, now: f64) -> String {
     let nodes: Vec<String> = job.nodes.iter().map(|node| harmless(node)).collect();
     let [least, most] = job.gpus_bounds;
     let lines = [
-        ("job", format!("{} ({})", job.id, harmless(&job.name))),
+        ("job", format!("{} ({})", harmless(&job.number), harmless(&job.name))),
         ("user", harmless(&job.user)),
         ("workload", harmless(&job.workload)),
         ("state", harmless(&job.state)),

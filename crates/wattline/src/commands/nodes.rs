@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let header = ["node", "gpu", "held", "state", "plan", "jobs", "committed", "why"];
     let rows = list.nodes.iter().map(|node| {
-        let jobs: Vec<String> = node.jobs.iter().map(u32::to_string).collect();
+        let jobs: Vec<String> = node.job_numbers.iter().map(|number| harmless(number)).collect();
         vec![
             harmless(&node.name),
             harmless(&node.gpu),

@@ -143,7 +143,7 @@ pub(crate) fn row(job: &JobRow, now: f64, far: Option<f64>) -> Vec<String> {
         held => held.to_string(),
     };
     vec![
-        job.id.to_string(),
+        harmless(&job.number),
         harmless(&job.name),
         harmless(&job.user),
         harmless(&job.state),

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use crate::{output, site};
 use anyhow::anyhow;
 use serde::Serialize;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -59,7 +60,7 @@ const NEXT: &str = "take the gate out of slurm.conf (JobSubmitPlugins) and run `
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let live = site::read(&args.site)?;
-    let store = open(&args.journal)?;
+    let (store, _folder) = open(&args.journal)?;
     let initial = live.initial(&live.known_at(&store)?);
     let told = Controller::open(initial, store, live.slurm(), site::planner(site::WATCH)?);
     let mut told = told.map_err(|error| Failure::Failed(error.into()))?;
@@ -78,21 +79,52 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report(args, &release)
 }
 
-/// Opens a journal that is there and that nobody writes.
-fn open(path: &Path) -> Result<Store> {
-    if let Err(error) = std::fs::metadata(path) {
-        return Err(Failure::input(anyhow!(
-            "{}: {error}; name the controller's journal with --journal",
-            path.display()
-        )));
+/// A folder that is removed with all that is in it.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
-    Store::open(path, &[]).map_err(|error| match error {
+}
+
+/// Opens a journal that is there and that nobody writes. Without one, what is held is found by its
+/// marks in SLURM.
+fn open(path: &Path) -> Result<(Store, Option<Temporary>)> {
+    match std::fs::metadata(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            output::note(&format!(
+                "{}: there is no journal; jobs that are held are found by their marks in SLURM. Power \
+                 limits, and nodes that sleep, are left as they are",
+                path.display()
+            ));
+            let folder =
+                std::env::temp_dir().join(format!("wattline-release-{}", std::process::id()));
+            // Nobody else may have made it, or may look into it.
+            let made = std::fs::DirBuilder::new().mode(0o700).create(&folder);
+            made.map_err(|error| {
+                Failure::Failed(anyhow!("{}: cannot be made: {error}", folder.display()))
+            })?;
+            let folder = Temporary(folder);
+            let store = Store::open(&folder.0.join("journal"), &[]).map_err(Failure::input)?;
+            return Ok((store, Some(folder)));
+        }
+        Err(error) => {
+            return Err(Failure::input(anyhow!(
+                "{}: {error}; name the controller's journal with --journal",
+                path.display()
+            )));
+        }
+    }
+    let opened = Store::open(path, &[]).map_err(|error| match error {
         StoreError::InUse(path) => Failure::Failed(anyhow!(
             "{}: the controller runs; stop the controller first: systemctl stop wattline",
             path.display()
         )),
         error => Failure::input(error),
-    })
+    });
+    Ok((opened?, None))
 }
 
 fn give_back(release: &mut Release, slurm: &mut Slurm, known: Known<'_>, json: bool) -> Result<()> {

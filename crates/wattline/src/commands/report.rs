@@ -60,13 +60,16 @@ fn fetch(args: &Args) -> Result<Report> {
         };
         let users = more(&report.by_user.next, &report.by_user.rows);
         let workloads = more(&report.by_workload.next, &report.by_workload.rows);
-        if users.is_none() && workloads.is_none() {
+        let accounts = more(&report.by_account.next, &report.by_account.rows);
+        if users.is_none() && workloads.is_none() && accounts.is_none() {
+            report.by_account.rows.truncate(wanted);
             report.by_user.rows.truncate(wanted);
             report.by_workload.rows.truncate(wanted);
             return Ok(report);
         }
         query.users_after = users.clone();
         query.workloads_after = workloads.clone();
+        query.accounts_after = accounts.clone();
         let page: Report = args.server.get(&path(&query))?;
         if users.is_some() {
             report.by_user.rows.extend(page.by_user.rows);
@@ -75,6 +78,10 @@ fn fetch(args: &Args) -> Result<Report> {
         if workloads.is_some() {
             report.by_workload.rows.extend(page.by_workload.rows);
             report.by_workload.next = page.by_workload.next;
+        }
+        if accounts.is_some() {
+            report.by_account.rows.extend(page.by_account.rows);
+            report.by_account.next = page.by_account.next;
         }
     }
 }
@@ -88,6 +95,7 @@ fn path(query: &ReportQuery) -> String {
     add("until_s", query.until_s.map(|time| time.to_string()));
     add("users_after", query.users_after.clone());
     add("workloads_after", query.workloads_after.clone());
+    add("accounts_after", query.accounts_after.clone());
     add("limit", query.limit.map(|limit| limit.to_string()));
     format!("/v1/reports?{}", parts.join("&"))
 }
@@ -140,7 +148,12 @@ fn text(report: &Report) -> String {
     ];
     let all = ReportRow { name: "all jobs".to_owned(), figures: report.totals.clone() };
     text += &format!("\n{}\n", output::table(&header, vec![row(&all)]));
-    for (what, rows) in [("user", &report.by_user), ("workload", &report.by_workload)] {
+    let parts = [
+        ("user", &report.by_user),
+        ("account", &report.by_account),
+        ("workload", &report.by_workload),
+    ];
+    for (what, rows) in parts {
         if rows.rows.is_empty() {
             continue;
         }

@@ -175,7 +175,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return output::json(&accepted);
     }
     let before = if accepted.again { " (it had been submitted before)" } else { "" };
-    output::text(&format!("submitted job {}{before}", accepted.job))
+    output::text(&format!("submitted job {}{before}", output::harmless(&accepted.number)))
 }
 
 pub(crate) fn what_if(args: &WhatIfArgs) -> Result<()> {

@@ -7,8 +7,8 @@ use super::stored::{Number, Quantity, Stored, stored};
 use super::{Decision as CoreDecision, Entry as CoreEntry};
 use crate::job_registry::{
     Checkpoint as CoreCheckpoint, Drawn as CoreDrawn, JournalNote as CoreNote,
-    Origin as CoreOrigin, Per as CorePer, Request as CoreRequest, SlurmKey as CoreSlurmKey,
-    SlurmOrigin as CoreSlurmOrigin,
+    Origin as CoreOrigin, Per as CorePer, Priority as CorePriority, Request as CoreRequest,
+    SlurmKey as CoreSlurmKey, SlurmOrigin as CoreSlurmOrigin,
 };
 use serde::{Deserialize, Serialize};
 use wattline_core::calendar::{Calendar as CoreCalendar, CalendarError};
@@ -157,6 +157,7 @@ stored! {
         Submitted(Job),
         Cancelled(u32),
         Updated { job: u32, deadline: Option<i64>, weight: Quantity<EurosPerSecond> },
+        Weighed { job: u32, from: Quantity<EurosPerSecond>, to: Quantity<EurosPerSecond> },
         OnHold { job: u32, hold: bool },
         Foreign { job: u32, foreign: bool },
         Asked { job: u32, asked: Job },
@@ -177,6 +178,7 @@ stored! {
         Failed { action: u64 },
         Refused { action: u64, why: Refusal },
         StopRefused { job: u32, action: u64 },
+        StaysPut { job: u32, stays: bool },
         BudgetSet(Option<Calendar<Quantity<Watts>>>),
         PricesSet(Prices),
     }
@@ -373,6 +375,27 @@ stored! {
         Limited { job: u32, limit: Quantity<Watts> },
         Request { job: u32, key: Box<str>, fingerprint: u64 },
         Refused { job: u32, said: Box<str> },
+        Asked { job: u32 },
+        RestartHold {
+            job: u32,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            said: Option<Box<str>>,
+            since: i64,
+        },
+        Priority { job: u32, priority: Priority },
+        Overrun { user: u32, workload: Box<str>, factor: Number },
+    }
+}
+
+stored! {
+    struct Priority of CorePriority {
+        weight: Quantity<EurosPerSecond>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        qos: Option<Box<str>>,
+        qos_factor: Number,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fairshare: Option<Number>,
+        fairshare_factor: Number,
     }
 }
 
@@ -401,6 +424,12 @@ stored! {
         controlled: bool,
         #[serde(default)]
         as_asked: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<Box<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account: Option<Box<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        qos: Option<Box<str>>,
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`settings`] and [`gate`] are functions of text; `place.rs` looks at this machine.
 
 mod gate;
+mod neighbours;
 mod place;
 mod rest;
 mod settings;
@@ -114,6 +115,8 @@ pub fn examine(
     }
     if let Some(slurm) = slurm {
         found.extend(place::folders(config, journal));
+        found.push(place::disk(commands, journal));
+        found.extend(place::heartbeat(config, clock()));
         found.push(place::limits(slurm));
         found.push(place::zone(commands, config));
     }
@@ -165,6 +168,11 @@ fn jobs_and_nodes(link: &Link, config: &Config, slurm: Option<&Slurm>) -> Vec<Fi
                 let said = format!("{nodes} nodes, partitions {}", config.partitions.join(", "));
                 found.push(Finding::ok("the site's file and SLURM", said));
             }
+            if let Some(slurm) = slurm {
+                let ours = |id| seen.nodes.get(&*slurm.site.node(id).name);
+                let nodes = slurm.site.cluster.node_ids().filter_map(ours);
+                found.push(neighbours::shared(nodes, config));
+            }
         }
         Err(error) => {
             let fix = "SLURM must be 22.05 or newer, with its JSON plugins (Debian: \
@@ -193,6 +201,7 @@ fn of_settings(
             let me = place::me(commands);
             found.push(gate::judge(&settings, config, me.as_ref().map(|me| me.id)));
             found.push(place::rights(commands, &settings, config, me.as_ref()));
+            found.extend(limits(commands, &settings));
         }
         Err(error) => {
             let fix = "see slurmctld's log";
@@ -200,4 +209,11 @@ fn of_settings(
         }
     }
     found
+}
+
+/// Limits of QOS, where there is accounting.
+fn limits(commands: &Commands, settings: &settings::Settings) -> Option<Finding> {
+    let enforced = settings.get("AccountingStorageEnforce").map(String::as_str).unwrap_or_default();
+    let qos = commands.run("sacctmgr", &["-nP", "show", "qos", neighbours::QOS_FIELDS]).ok()?;
+    Some(neighbours::limits(&qos, enforced))
 }

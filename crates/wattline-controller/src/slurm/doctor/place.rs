@@ -1,12 +1,13 @@
 //! This machine: who we are, what we may do, which folders there are.
 
 use super::settings::Settings;
-use super::{Finding, needed};
+use super::{Finding, needed, neighbours};
 use crate::slurm::command::{Commands, printable};
 use crate::slurm::{Config, Slurm};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use wattline_core::Timestamp;
 
 /// Who this program runs as.
 pub(super) struct Me {
@@ -130,6 +131,23 @@ fn progress(path: &Path) -> Finding {
             Finding::wrong(WHAT, format!("{shown}: {error}"), fix)
         }
     }
+}
+
+/// The room that is left where the journal is.
+pub(super) fn disk(commands: &Commands, journal: &Path) -> Finding {
+    let folder = journal.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).display().to_string();
+    let said = commands.run("df", &["-Pk", &folder]).unwrap_or_default();
+    neighbours::disk(&said, &folder)
+}
+
+/// The controller's heartbeat, if there is to be one.
+pub(super) fn heartbeat(config: &Config, now: Timestamp) -> Option<Finding> {
+    let path = config.heartbeat.as_ref()?;
+    // Whoever may write there may also make it something else.
+    let read = crate::slurm::bounded::read_start(path, 64);
+    let text = read.ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Some(neighbours::heartbeat(text.as_deref(), now, config))
 }
 
 /// Whether limits can be read on every node that has them.

@@ -127,6 +127,10 @@ pub struct SlurmJob {
     pub het_job_id: Option<u32>,
     /// Which part of that.
     pub het_job_offset: Option<u32>,
+    /// The account that pays for it.
+    pub account: Option<String>,
+    /// Its quality of service.
+    pub qos: Option<String>,
     /// What it waits for.
     pub dependency: Option<String>,
     /// The reservations it may run in, with commas, if it names any.
@@ -143,6 +147,15 @@ impl SlurmJob {
         match (self.array_job_id, self.array_task_id) {
             (Some(array), Some(task)) => format!("{array}_{task}"),
             _ => self.key.id.to_string(),
+        }
+    }
+
+    /// What squeue shows as its number: `138`, `138_4`, or `138+1` for a part of a heterogeneous job.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match (self.het_job_id, self.het_job_offset) {
+            (Some(whole), Some(offset)) => format!("{whole}+{offset}"),
+            _ => self.address(),
         }
     }
 
@@ -238,6 +251,8 @@ impl super::record::Wanted for Wanted {
         "array_max_tasks",
         "het_job_id",
         "het_job_offset",
+        "account",
+        "qos",
         "dependency",
         "resv_name",
         "requeue",
@@ -319,6 +334,8 @@ pub(super) fn read(index: usize, record: &Record<Wanted>) -> Result<SlurmJob, Re
         array_at_once: nonzero(fields.count32("array_max_tasks")?),
         het_job_id,
         het_job_offset: het_job_id.and(fields.count32("het_job_offset")?),
+        account: fields.owned("account")?,
+        qos: fields.owned("qos")?,
         dependency: fields.owned("dependency")?,
         reservation: fields.owned("resv_name")?,
         requeue: fields.flag("requeue")?.unwrap_or(false),

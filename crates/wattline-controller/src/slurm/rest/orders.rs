@@ -172,6 +172,7 @@ fn changes(version: Version, update: &JobUpdate, now: Timestamp) -> Map<String, 
         ("priority", priority),
         ("time_limit", update.time_limit_minutes.map(|minutes| number(version, minutes.into()))),
         ("comment", update.comment.as_ref().map(|comment| json!(comment))),
+        ("admin_comment", update.admin_comment.as_ref().map(|comment| json!(comment))),
     ]);
     if let Some(shape) = &update.shape {
         all.append(&mut shaped(version, shape));
@@ -268,6 +269,7 @@ mod tests {
             priority: Some(7),
             time_limit_minutes: None,
             comment: Some("x\"y".into()),
+            admin_comment: None,
         }
     }
 

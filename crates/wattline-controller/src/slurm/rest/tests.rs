@@ -1,7 +1,7 @@
 //! Looks and orders against a slurmrestd that says what it is told to say.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::super::config::{Config, Reader};
+use super::super::config::{Config, ConfigError, Reader};
 use super::super::instruction::JobName;
 use super::super::link::Link;
 use super::super::look::Looker;
@@ -233,7 +233,7 @@ fn settings_that_contradict_each_other_are_refused_by_their_names() {
     let of = |reader, rest| Config { reader, rest, ..Config::default() }.check();
     assert_eq!(of(Reader::Rest, Some(rest())), Ok(()));
     assert_eq!(of(Reader::Commands, None), Ok(()));
-    let field = |config: Result<(), (String, String)>| config.unwrap_err().0;
+    let field = |config: Result<(), ConfigError>| config.unwrap_err().field;
     assert_eq!(field(of(Reader::Rest, None)), "rest");
     assert_eq!(field(of(Reader::Commands, Some(rest()))), "reader");
     let with = |change: fn(&mut RestConfig)| {

@@ -338,8 +338,9 @@ fn lives_and_ends(told: &mut Vec<BackendEvent>, instance: &Instance, id: JobId, 
     let batch = job.batch.requested;
     let user = format!("user{:03}", id.0 % USERS).into();
     let origin = Some(Origin { user, slurm: None });
+    let (workload, hold) = (None, false);
     let submission =
-        Submission { job, workload: None, origin, hold: false, host: None, bars: None };
+        Submission { job, workload, origin, hold, host: None, bars: None, priority: None };
     told.push(BackendEvent::Submission(Box::new(submission)));
     let configuration = Configuration { gpu_type, gpus: 1, nodes: 1, batch, power_limit };
     let share = Share { node: NodeId(0), mask: 1 };

@@ -104,7 +104,7 @@ fn listed(jobs: &ForecastJobs) -> String {
 }
 
 fn one(job: &ForecastJob) -> String {
-    let number = job.slurm_job.map_or_else(|| format!("j{}", job.job), |slurm| slurm.to_string());
+    let number = harmless(&job.number);
     let limits = match (job.limit_now_w, job.limit_w) {
         (Some(from), Some(to)) => format!(", {from:.0} W to {to:.0} W per GPU"),
         _ => String::new(),
@@ -126,6 +126,7 @@ mod tests {
     fn forecast(kept: bool, stopped: usize) -> BudgetForecast {
         let job = |id| ForecastJob {
             job: id,
+            number: if id > 1 { (1000 + id).to_string() } else { id.to_string() },
             slurm_job: (id > 1).then_some(1000 + id),
             name: "\u{1b}[31mred".to_owned(),
             limit_now_w: Some(400.0),
@@ -156,7 +157,7 @@ mod tests {
     fn a_forecast_is_a_few_lines_however_many_jobs_there_are() {
         let text = in_words(&forecast(false, 3));
         assert!(text.contains("Budget 3.00 kW at its lowest, 2.0 h from now"), "{text}");
-        assert!(text.contains("Slow down: 20000: j0 ("), "{text}");
+        assert!(text.contains("Slow down: 20000: 0 ("), "{text}");
         assert!(text.contains("1002 (") && text.contains("and 19992 more"), "{text}");
         assert!(text.contains("400 W to 200 W per GPU"), "{text}");
         assert!(text.contains("CANNOT be kept: it is exceeded by up to 0.50 kW"), "{text}");

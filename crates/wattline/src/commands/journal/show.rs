@@ -28,7 +28,7 @@ pub(crate) struct Args {
     to: Option<u64>,
     /// Only entries about this job, by its number in the queue; under SLURM, SLURM's number
     #[arg(long, value_name = "JOB")]
-    job: Option<u32>,
+    job: Option<String>,
     /// Only what was recorded in this time before the last entry, for example "2 h"
     #[arg(long, value_name = "TIME")]
     since: Option<Seconds>,
@@ -101,8 +101,12 @@ fn read(
         let wanted = args.from.is_none_or(|from| number >= from)
             && args.to.is_none_or(|to| number <= to)
             && since.is_none_or(|since| entry.at >= since);
-        let lines: Vec<text::Line> = match args.job {
-            Some(job) => lines.into_iter().filter(|line| line.job == Some(job)).collect(),
+        let about = |line: &text::Line, job: &str| {
+            let number = line.job.as_ref();
+            number.is_some_and(|number| *number.called == *job || number.id.to_string() == job)
+        };
+        let lines: Vec<text::Line> = match &args.job {
+            Some(job) => lines.into_iter().filter(|line| about(line, job)).collect(),
             None => lines,
         };
         if wanted && (args.job.is_none() || !lines.is_empty()) {

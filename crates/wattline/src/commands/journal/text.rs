@@ -1,18 +1,18 @@
 //! What an entry says, in words.
 
 use std::collections::BTreeMap;
-use wattline_controller::JournalNote;
 use wattline_controller::journal::{Decision, Entry};
+use wattline_controller::{JobNumber, JournalNote, Priority, SlurmOrigin};
 use wattline_core::engine::Event;
 use wattline_core::ids::JobId;
 use wattline_core::placement::Placement;
-use wattline_core::plan::Decision as JobDecision;
+use wattline_core::plan::{Decision as JobDecision, Reason};
 use wattline_core::state::Target;
 
 /// One thing that an entry says.
 pub(super) struct Line {
-    /// About which job, by the number that users know.
-    pub(super) job: Option<u32>,
+    /// About which job, as users call it.
+    pub(super) job: Option<JobNumber>,
     pub(super) text: String,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Words {
     /// The next job that is submitted.
     next_job: u32,
     /// SLURM's numbers.
-    numbers: BTreeMap<JobId, u32>,
+    numbers: BTreeMap<JobId, JobNumber>,
 }
 
 impl Words {
@@ -30,18 +30,30 @@ impl Words {
         Self { next_job: jobs, numbers: BTreeMap::new() }
     }
 
-    fn number(&self, job: JobId) -> u32 {
-        self.numbers.get(&job).copied().unwrap_or(job.0)
+    fn number(&self, job: JobId) -> JobNumber {
+        self.numbers.get(&job).cloned().unwrap_or_else(|| JobNumber::of_journal(job))
+    }
+
+    /// A reason, with the number that people know where it names another job.
+    fn reason(&self, reason: Reason) -> String {
+        match reason {
+            Reason::GaveWay { to } => {
+                let number = format!("job {}", self.number(to));
+                reason.to_string().replace(&to.to_string(), &number)
+            }
+            reason => reason.to_string(),
+        }
     }
 
     pub(super) fn of(&mut self, entry: &Entry) -> Vec<Line> {
         for note in &entry.notes {
             match note {
                 JournalNote::Origin { job, origin } => {
-                    let slurm = origin.slurm.as_ref();
-                    self.numbers.extend(slurm.map(|slurm| (*job, slurm.key.id)));
+                    let number = |slurm: &SlurmOrigin| {
+                        JobNumber::of_slurm(slurm.key.id, slurm.address.as_deref())
+                    };
+                    self.numbers.extend(origin.slurm.as_ref().map(|slurm| (*job, number(slurm))));
                 }
-                JournalNote::Key { job, key } => drop(self.numbers.insert(*job, key.id)),
                 _ => {}
             }
         }
@@ -59,7 +71,8 @@ impl Words {
 
     fn about(&self, job: JobId, text: &str) -> Line {
         let number = self.number(job);
-        Line { job: Some(number), text: format!("job {number}: {text}") }
+        let text = format!("job {number}: {text}");
+        Line { job: Some(number), text }
     }
 
     fn event(&mut self, event: &Event) -> Line {
@@ -82,6 +95,9 @@ impl Words {
             Event::Updated { job, deadline, weight } => {
                 let due = deadline.map_or("none".to_owned(), |due| super::clock(due.micros()));
                 self.about(*job, &format!("changed: deadline {due}, weight {weight}"))
+            }
+            Event::Weighed { job, from, to } => {
+                self.about(*job, &format!("weight {from} becomes {to}, by QOS and fairshare"))
             }
             Event::OnHold { job, hold: true } => self.about(*job, "held"),
             Event::OnHold { job, hold: false } => self.about(*job, "hold released"),
@@ -115,6 +131,10 @@ impl Words {
             Event::StopRefused { job, .. } => {
                 self.about(*job, "cannot be stopped without ending it for good")
             }
+            Event::StaysPut { job, stays: true } => {
+                self.about(*job, "was moved often of late and stays where it is")
+            }
+            Event::StaysPut { job, stays: false } => self.about(*job, "may be moved again"),
             Event::BudgetSet(None) => plain("budget removed".to_owned()),
             Event::BudgetSet(Some(budget)) => {
                 let values = || budget.values().map(|watts| watts.get());
@@ -146,6 +166,26 @@ impl Words {
             JournalNote::Refused { job, said } => {
                 self.about(*job, &format!("would not start: {}", crate::output::harmless(said)))
             }
+            JournalNote::Asked { job } => self.about(*job, "was told to save and end"),
+            JournalNote::RestartHold { job, said: Some(said), .. } => {
+                self.about(*job, &format!("held: {}", crate::output::harmless(said)))
+            }
+            JournalNote::RestartHold { job, said: None, .. } => {
+                self.about(*job, "no longer held for its restarts")
+            }
+            JournalNote::Priority { job, priority } => {
+                let Priority { weight, qos_factor, fairshare_factor, .. } = priority;
+                let factors = format!("{qos_factor:.2} (QOS) x {fairshare_factor:.2} (fairshare)");
+                self.about(*job, &format!("weight {weight} x {factors}"))
+            }
+            JournalNote::Overrun { user, workload, factor } => {
+                let workload = crate::output::harmless(workload);
+                let text = format!(
+                    "jobs of {user} with workload '{workload}' take {factor:.1} times the declared \
+                     work"
+                );
+                Line { job: None, text }
+            }
             JournalNote::Limited { job, limit } => {
                 self.about(*job, &format!("power limit is {limit}"))
             }
@@ -172,7 +212,8 @@ impl Words {
                 JobDecision::Wait => "waits".to_owned(),
                 JobDecision::Run(placement) => format!("runs on {}", place(placement)),
             };
-            lines.push(self.about(change.job, &format!("decided: {what}; {}", change.reason)));
+            let why = self.reason(change.reason);
+            lines.push(self.about(change.job, &format!("decided: {what}; {why}")));
         }
         for change in &plan.nodes {
             let what = match change.target {
