@@ -74,7 +74,7 @@ use link::Link;
 use measurement_window::Stretch;
 use meters::Meters;
 use orders::{Order, Orders, Outcome, Purpose, Stamp, Switched, Target, Ticks};
-use owner::Asks;
+use read::SlurmJob;
 use readings::Readings;
 use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,8 +172,8 @@ pub struct Slurm {
     marks: u32,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
-    /// What jobs that wait were shown to ask for at the last look.
-    asks: BTreeMap<JobId, Asks>,
+    /// Jobs that wait, as they were shown at the last look.
+    asks: BTreeMap<JobId, Arc<SlurmJob>>,
     /// What was written into the comments of jobs that rules keep from all nodes.
     remarked: BTreeMap<u32, Box<str>>,
     /// Nodes of which one look has shown that others take more.

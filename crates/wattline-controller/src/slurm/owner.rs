@@ -108,22 +108,26 @@ impl Slurm {
             self.asks.remove(&id);
             return;
         }
-        let asks = Asks::of(job);
-        let before = self.asks.insert(id, asks.clone());
+        let Some(record) = self.seen.as_ref().and_then(|seen| seen.record(id)).cloned() else {
+            return;
+        };
+        let before = self.asks.insert(id, Arc::clone(&record));
         let Some(state) = known.engine.state().find_job(id) else { return };
         let elastic = state.job.elasticity == Elasticity::Malleable;
         let empty = state.job.shapes.as_ref().is_some_and(|shapes| shapes.is_empty());
         let before = match before {
-            Some(before) if before == asks => {
+            // A record that says nothing new is the same one.
+            Some(before) if Arc::ptr_eq(&before, &record) && !empty => return,
+            Some(before) => {
+                let (before, asks) = (Asks::of(&before), Asks::of(job));
                 // What could not run anywhere may be possible since nodes have changed.
-                if !(empty && self.seats(&state.job, job).is_some()) {
+                if before == asks && !(empty && self.seats(&state.job, job).is_some()) {
                     return;
                 }
                 before
             }
-            Some(before) => before,
             // An elastic job that comes back: its time limit is looked at with what is known by now.
-            None if job.key.restarts > slurm.key.restarts && elastic => asks,
+            None if job.key.restarts > 0 && elastic => Asks::of(job),
             None => return,
         };
         let wanted = as_owner_wants(job, &before, slurm);
@@ -144,6 +148,8 @@ impl Slurm {
             deadline: state.job.deadline,
             weight: state.job.weight,
             submit: state.job.submit,
+            // A stop that SLURM refused once it refuses again.
+            preemptible: submission.job.preemptible && state.job.preemptible,
             ..submission.job
         };
         if asked != *state.job {

@@ -82,6 +82,11 @@ impl Seen {
         self.jobs.get(*self.known.get(&id)?).map(|job| &**job)
     }
 
+    /// The record of a job that is known.
+    pub(super) fn record(&self, id: JobId) -> Option<&Arc<SlurmJob>> {
+        self.jobs.get(*self.known.get(&id)?)
+    }
+
     /// All jobs that are known.
     pub(super) fn known(&self) -> impl Iterator<Item = (JobId, &SlurmJob)> {
         self.known.iter().filter_map(|(id, at)| Some((*id, &**self.jobs.get(*at)?)))

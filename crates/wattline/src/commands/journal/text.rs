@@ -103,6 +103,33 @@ impl Words {
             Event::OnHold { job, hold: false } => self.about(*job, "hold released"),
             Event::Foreign { job, foreign: true } => self.about(*job, "is not ours: only counted"),
             Event::Foreign { job, foreign: false } => self.about(*job, "is ours from now on"),
+            Event::Asked { job, asked } => self.about(
+                *job,
+                &format!(
+                    "asks for {} GPUs from now on, {}",
+                    asked.gpus.requested, asked.elasticity
+                ),
+            ),
+            Event::HostAsked { job, request } => {
+                let (node, gpu) = (request.per_node, request.per_gpu);
+                self.about(
+                    *job,
+                    &format!(
+                        "takes {} CPUs and {} MiB on a node, {} and {} more for each GPU",
+                        node.cpus, node.memory_mib, gpu.cpus, gpu.memory_mib
+                    ),
+                )
+            }
+            Event::Barred { job, nodes, .. } if nodes.is_empty() => {
+                self.about(*job, "may have all nodes")
+            }
+            Event::Barred { job, nodes, why, .. } => {
+                self.about(*job, &format!("may not have {} nodes: {why}", nodes.len()))
+            }
+            Event::NodeHost { node, host } => plain(format!(
+                "node {node}: others take {} CPUs and {} MiB",
+                host.taken.cpus, host.taken.memory_mib
+            )),
             Event::Found { job, placement } => {
                 self.about(*job, &format!("found running on {}", place(placement)))
             }
