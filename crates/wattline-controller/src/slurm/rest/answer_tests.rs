@@ -58,7 +58,7 @@ fn a_real_answer_is_read() {
     let of = |id: u32| all.iter().find(|job| job.key.id == id).unwrap();
     assert_eq!((&of(1).state, of(1).gpus.len(), of(1).gpus_held), (&State::Running, 1, Some(1)));
     assert_eq!((&of(3).state, of(3).key.restarts, of(3).held), (&State::SpecialExit, 1, true));
-    assert_eq!((of(4).array_tasks.as_deref(), of(4).array_at_once), (Some("0,3"), Some(2)));
+    assert_eq!((of(4).array_tasks.as_deref(), of(4).array_at_once), (Some("0,3%2"), Some(2)));
     assert!(all.iter().any(|job| job.address() == "4_2"), "{all:?}");
     let nodes = nodes(&Answer { status: 200, text: file("nodes-22.05.8.json") }).unwrap();
     assert_eq!((nodes.len(), nodes[0].gpus.count, nodes[0].name.as_str()), (2, 4, "n1"));
