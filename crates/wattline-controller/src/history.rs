@@ -195,8 +195,8 @@ impl History {
     fn note(&mut self, note: JournalNote) {
         match note {
             JournalNote::Origin { job, origin } => {
-                if let (Some((_, past)), Some(slurm)) = (self.find(job), origin.slurm) {
-                    past.partition = Some(slurm.partition);
+                if let (Some((_, past)), Some(slurm)) = (self.find(job), &origin.slurm) {
+                    past.partition = Some(slurm.partition.clone());
                 }
             }
             JournalNote::Ended { job, how } => {

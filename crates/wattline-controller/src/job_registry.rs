@@ -202,7 +202,7 @@ pub enum JournalNote {
         /// Which.
         job: JobId,
         /// From where.
-        origin: Origin,
+        origin: Arc<Origin>,
     },
     /// SLURM calls a job so from now on: it was started, or requeued.
     Key {
@@ -439,7 +439,7 @@ impl JobRegistry {
                 if let Some(slurm) = &origin.slurm {
                     self.by_number.insert(slurm.key.id, *job);
                 }
-                self.origins.insert(*job, Arc::new(origin.clone()));
+                self.origins.insert(*job, Arc::clone(origin));
             }
             // These are for whoever looks back, or for the engine.
             JournalNote::Placed { .. } | JournalNote::Left { .. } | JournalNote::Limited { .. } => {
@@ -685,7 +685,7 @@ mod tests {
         };
         let mut registry = JobRegistry::default();
         let origin = Origin { user: "alice".into(), slurm: Some(slurm) };
-        registry.note(&JournalNote::Origin { job: JobId(3), origin });
+        registry.note(&JournalNote::Origin { job: JobId(3), origin: Arc::new(origin) });
         registry
     }
 

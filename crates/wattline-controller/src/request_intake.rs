@@ -261,7 +261,7 @@ impl JournalWriter {
             };
         }
         if let Some(origin) = origin.filter(|origin| *origin != Origin::default()) {
-            notes.push(JournalNote::Origin { job: id, origin });
+            notes.push(JournalNote::Origin { job: id, origin: Arc::new(origin) });
         }
         notes.extend(priority.map(|priority| JournalNote::Priority { job: id, priority }));
         events.push(Event::Submitted(Arc::new(job)));

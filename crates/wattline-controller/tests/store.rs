@@ -174,7 +174,10 @@ fn all_notes() -> Vec<JournalNote> {
     let drawn = Drawn { energy: Joules::new(1e9 / 3.0), bill: Euros::new(0.1) };
     vec![
         JournalNote::Workload("gpt2".into()),
-        JournalNote::Origin { job, origin: Origin { user: "alice".into(), slurm: Some(slurm) } },
+        JournalNote::Origin {
+            job,
+            origin: Arc::new(Origin { user: "alice".into(), slurm: Some(slurm) }),
+        },
         JournalNote::Key { job, key },
         JournalNote::Before { node: "n1".into(), limits: vec![700.0, 650.0 / 3.0] },
         JournalNote::Ended { job, how: "COMPLETED".into() },

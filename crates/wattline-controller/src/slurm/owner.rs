@@ -157,7 +157,10 @@ impl Slurm {
             let key = |slurm: SlurmOrigin| SlurmOrigin { controlled: true, ..slurm };
             let origin = Origin { user: origin.user.clone(), slurm: slurm.map(key) };
             let event = Event::Asked { job: id, asked: Arc::new(asked) };
-            news.push(BackendEvent::Noted(event, JournalNote::Origin { job: id, origin }));
+            news.push(BackendEvent::Noted(
+                event,
+                JournalNote::Origin { job: id, origin: Arc::new(origin) },
+            ));
         }
         if let Some(request) = submission.host.filter(|request| state.host != Some(*request)) {
             news.push(BackendEvent::Event(Event::HostAsked { job: id, request }));

@@ -169,7 +169,10 @@ impl Slurm {
         if mine && !job.state.is_over() {
             let slurm = Some(SlurmOrigin { controlled: true, ..slurm.clone() });
             let origin = Origin { user: origin.user.clone(), slurm };
-            news.push(BackendEvent::Noted(Event::Clock, JournalNote::Origin { job: id, origin }));
+            news.push(BackendEvent::Noted(
+                Event::Clock,
+                JournalNote::Origin { job: id, origin: Arc::new(origin) },
+            ));
         }
     }
 

@@ -322,9 +322,7 @@ impl Slurm {
                 continue;
             }
             let all = super::host::all_of(there, &seen.rules);
-            if request.on(fewest, all).short_of(all).is_none() {
-                return None;
-            }
+            request.on(fewest, all).short_of(all)?;
             let (cpus, memory) = largest.unwrap_or_default();
             largest = Some((cpus.max(all.cpus), memory.max(all.memory_mib)));
         }

@@ -404,7 +404,7 @@ fn restarts_are_capped_and_its_owner_or_time_lets_the_job_go_on() {
 #[test]
 fn declared_work_that_does_not_hold_is_not_believed_again() {
     let liar = Shown { says: " workload=w work=1 deadline=now weight=1e9", ..BATCH };
-    let mut bench = Bench::over(&[liar.clone()], Shed::Stop);
+    let mut bench = Bench::over(std::slice::from_ref(&liar), Shed::Stop);
     let work = |bench: &Bench, id| bench.job(id).job.work.0;
     assert_eq!(work(&bench, 0), 1.0);
     // What a user may say at most holds for him, too.
