@@ -78,8 +78,8 @@ fn event((kind, id, action, value, _): Lie, last_action: u64) -> Event {
             let request = HostRequest {
                 per_node: amount(action.0 % 12),
                 per_gpu: amount(action.0 % 5),
-                all_cpus: action.0 % 11 == 0,
-                all_memory: action.0 % 13 == 0,
+                all_cpus: action.0.is_multiple_of(11),
+                all_memory: action.0.is_multiple_of(13),
             };
             Event::HostAsked { job, request }
         }

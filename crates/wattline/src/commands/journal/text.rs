@@ -47,14 +47,11 @@ impl Words {
 
     pub(super) fn of(&mut self, entry: &Entry) -> Vec<Line> {
         for note in &entry.notes {
-            match note {
-                JournalNote::Origin { job, origin } => {
-                    let number = |slurm: &SlurmOrigin| {
-                        JobNumber::of_slurm(slurm.key.id, slurm.address.as_deref())
-                    };
-                    self.numbers.extend(origin.slurm.as_ref().map(|slurm| (*job, number(slurm))));
-                }
-                _ => {}
+            if let JournalNote::Origin { job, origin } = note {
+                let number = |slurm: &SlurmOrigin| {
+                    JobNumber::of_slurm(slurm.key.id, slurm.address.as_deref())
+                };
+                self.numbers.extend(origin.slurm.as_ref().map(|slurm| (*job, number(slurm))));
             }
         }
         let mut lines: Vec<Line> = Vec::new();
