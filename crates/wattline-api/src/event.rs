@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Something that happened. The stream's event id is `life-number`: lives are told apart so that
+/// Something that happened. The stream's event id is `epoch-number`: epochs are told apart so that
 /// nobody takes events of a controller that died for those of the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {

@@ -109,7 +109,7 @@ impl<B: Backend> Controller<B> {
         })?;
         let mut controller = Self::over(replica, intake, backend, planner, opened);
         controller.file_ended()?;
-        // They ended in an earlier life.
+        // They ended before the controller was restarted.
         controller.ended.clear();
         Ok(controller)
     }
@@ -620,7 +620,7 @@ impl Controller<Emulated> {
         })?;
         let mut controller = Self::over(replica, intake, backend, planner, opened);
         controller.file_ended()?;
-        // They ended in an earlier life.
+        // They ended before the controller was restarted.
         controller.ended.clear();
         Ok(controller)
     }

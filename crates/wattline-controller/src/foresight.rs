@@ -73,7 +73,7 @@ impl Predictor for Foresight {
         self.learner.image()
     }
 
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         let cluster = Arc::clone(&self.cluster);
         let mut learner = Learner::new(Arc::clone(&cluster));
         learner.restore(&self.learner.image()).ok()?;

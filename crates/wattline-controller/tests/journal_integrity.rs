@@ -499,7 +499,7 @@ fn damaged_hours_and_snapshots_are_noticed() {
     assert!(found.problems.iter().any(|problem| problem.contains("1 hours")), "{found:?}");
     assert!(found.snapshots[0].wrong.is_some());
     // Of another journal, and with a sound checksum there.
-    assert!(store.recall(store.saved().unwrap()[0]).unwrap().is_err());
+    assert!(store.load_snapshot(store.saved().unwrap()[0]).unwrap().is_err());
 }
 
 #[test]

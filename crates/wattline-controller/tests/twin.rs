@@ -61,7 +61,7 @@ fn a_twin_that_hears_the_same_says_the_same_also_after_a_restart() {
         for job in &instance.jobs {
             controller.intake().submit_job(job.submit, Arc::clone(job)).unwrap();
         }
-        let mut twin = controller.engine().predictor().twin().unwrap();
+        let mut twin = controller.engine().predictor().shared_copy().unwrap();
         turn(&mut controller, 60, |controller| {
             controller.take_learned().iter().for_each(|measured| twin.observe(measured));
         });
@@ -74,7 +74,7 @@ fn a_twin_that_hears_the_same_says_the_same_also_after_a_restart() {
         let mut controller =
             Controller::open_emulated(begun, store, cluster, planner("edf")).unwrap();
         assert!(controller.take_learned().is_empty(), "what was before is in the twin already");
-        let mut twin = controller.engine().predictor().twin().unwrap();
+        let mut twin = controller.engine().predictor().shared_copy().unwrap();
         turn(&mut controller, 100_000, |controller| {
             controller.take_learned().iter().for_each(|measured| twin.observe(measured));
         });

@@ -173,7 +173,7 @@ pub trait Predictor: Send + Sync {
     /// Another that knows what this one does and learns on its own, for whoever looks ahead in
     /// another thread; `None` if there is no way to make one. A prediction follows from what was
     /// measured, so that both say the same as long as both hear the same.
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         None
     }
 

@@ -175,7 +175,7 @@ fn a_job_that_may_not_be_preempted_stays_also_when_the_budget_fell() {
 }
 
 /// A job for so many of these nodes, one of which it must have.
-fn guest(count: u32, required: &[u32], allowed: &[u32]) -> Job {
+fn constrained_job(count: u32, required: &[u32], allowed: &[u32]) -> Job {
     let ids = |ids: &[u32]| ids.iter().map(|id| NodeId(*id)).collect();
     let nodes = NodeChoice { count, required: ids(required), allowed: ids(allowed) };
     Job { preemptible: false, nodes: Some(Arc::new(nodes)), ..job() }
@@ -184,8 +184,8 @@ fn guest(count: u32, required: &[u32], allowed: &[u32]) -> Job {
 const THREE_NODES: &[(u16, u8)] = &[(0, 4), (0, 4), (0, 4)];
 
 #[test]
-fn a_guest_gets_nodes_that_it_may_have_as_many_as_it_wants_and_the_same_of_each() {
-    let jobs = vec![guest(1, &[], &[1, 2]), guest(2, &[1], &[0, 1, 2])];
+fn a_constrained_job_gets_nodes_that_it_may_have_as_many_as_it_wants_and_the_same_of_each() {
+    let jobs = vec![constrained_job(1, &[], &[1, 2]), constrained_job(2, &[1], &[0, 1, 2])];
     let bench = Bench::with(THREE_NODES, jobs, None);
     let found = |id, shares: &[(u32, u64)]| judge_job(&bench, runs(id, on(shares, FULL)));
     let wrong = |id| vec![Violation::Nodes(JobId(id))];
@@ -201,8 +201,8 @@ fn a_guest_gets_nodes_that_it_may_have_as_many_as_it_wants_and_the_same_of_each(
 }
 
 #[test]
-fn a_guest_that_runs_is_left_alone_and_its_node_awake() {
-    let mut bench = Bench::with(THREE_NODES, vec![guest(1, &[], &[0, 1])], None);
+fn a_constrained_job_that_runs_is_left_alone_and_its_node_awake() {
+    let mut bench = Bench::with(THREE_NODES, vec![constrained_job(1, &[], &[0, 1])], None);
     assert_eq!(judge_job(&bench, waits(0)), [], "before it is there, it may be planned");
     bench.settle(vec![runs(0, on(&[(0, 0b11)], FULL))], vec![]);
     let elsewhere = runs(0, on(&[(1, 0b11)], FULL));

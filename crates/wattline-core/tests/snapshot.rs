@@ -13,14 +13,14 @@ use wattline_core::snapshot::{Restored, Snapshot, SnapshotError};
 
 const NODES: &[(u16, u8)] = &[(0, 4), (0, 4), (0, 4)];
 
-/// A guest that runs, one that waits, and a job that takes any node.
+/// A constrained job that runs, one that waits, and a job that takes any node.
 fn bench() -> Bench {
     let ids = |ids: &[u32]| ids.iter().map(|id| NodeId(*id)).collect();
-    let guest = |count, required: &[u32], allowed: &[u32]| {
+    let constrained_job = |count, required: &[u32], allowed: &[u32]| {
         let nodes = NodeChoice { count, required: ids(required), allowed: ids(allowed) };
         Job { preemptible: false, nodes: Some(Arc::new(nodes)), ..job() }
     };
-    let jobs = vec![guest(2, &[1], &[0, 1, 2]), guest(1, &[], &[2]), job()];
+    let jobs = vec![constrained_job(2, &[1], &[0, 1, 2]), constrained_job(1, &[], &[2]), job()];
     let mut bench = Bench::with(NODES, jobs, None);
     bench.settle(vec![runs(0, on(&[(0, 0b1), (1, 0b1)], FULL))], vec![]);
     bench
@@ -66,7 +66,7 @@ fn names_need_not_be_in_order() {
     assert_eq!(*nodes.allowed, [NodeId(0), NodeId(1), NodeId(2)]);
 }
 
-/// What a guest may ask is known over as many nodes as it takes.
+/// What a constrained job may ask is known over as many nodes as it takes.
 #[test]
 fn times_over_as_many_nodes_as_it_takes_are_written() {
     let document = document(&bench());

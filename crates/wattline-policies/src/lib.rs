@@ -4,13 +4,13 @@
 //! brings up to date from the view's changes; `tests/` shows that this equals planning from
 //! scratch.
 
-mod abreast;
 mod andreas;
 mod edf;
 mod fifo;
-mod hosting;
 mod list;
+mod node_constrained;
 mod ones;
+mod ordered_par_map;
 mod packing;
 mod placing;
 mod powerflow;

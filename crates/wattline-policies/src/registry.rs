@@ -4,8 +4,8 @@
 //! `tiresias+queues=3600/36000`.
 
 use crate::andreas::{self, AndreasOptions};
-use crate::hosting::Hosting;
 use crate::list::ListOptions;
+use crate::node_constrained::NodeConstrained;
 use crate::ones::{self, Counted, OnesOptions};
 use crate::powerflow::{self, PowerflowOptions, Sleep};
 use crate::tiresias::{self, TiresiasOptions};
@@ -85,16 +85,16 @@ pub enum RegistryError {
     },
 }
 
-/// Makes the policy that a text names. It takes guests in as well: jobs that may have certain nodes
+/// Makes the policy that a text names. It takes constrained jobs in as well: jobs that may have certain nodes
 /// only.
 ///
 /// # Errors
 /// Says which name or option is unknown and which there are.
 pub fn policy(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
-    bare(spec).map(Hosting::before)
+    bare(spec).map(NodeConstrained::before)
 }
 
-/// The policy itself, which knows nothing of guests.
+/// The policy itself, which knows nothing of constrained jobs.
 pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
     let mut parts = spec.split('+');
     let name = parts.next().unwrap_or_default();

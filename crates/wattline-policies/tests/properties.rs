@@ -89,10 +89,10 @@ proptest! {
     #![proptest_config(cases(256, 6))]
 
     /// Jobs that may not be moved once they hold something make the second plan another problem. So
-    /// do guests: what a policy gives up in one plan they may take in the next.
+    /// do constrained jobs: what a policy gives up in one plan they may take in the next.
     #[test]
     fn planning_again_at_the_same_instant_changes_nothing(
-        mut scenario in scenario(ANYTHING.without_guests()),
+        mut scenario in scenario(ANYTHING.without_constraints()),
     ) {
         for job in &mut scenario.jobs {
             Arc::make_mut(job).preemptible = true;

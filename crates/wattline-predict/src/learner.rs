@@ -245,7 +245,7 @@ impl Predictor for Learner {
         image::save(self)
     }
 
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         let twin = image::read(Arc::clone(&self.cluster), &image::save(self)).ok()?;
         Some(Box::new(twin))
     }

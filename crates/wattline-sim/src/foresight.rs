@@ -162,7 +162,7 @@ impl Predictor for Learned {
         self.learner.image()
     }
 
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         let declared = Declared(Oracle(Arc::clone(&self.declared.0.0)));
         let mut learner = Learner::new(Arc::clone(&self.cluster));
         learner.restore(&self.learner.image()).ok()?;

@@ -169,7 +169,7 @@ impl<'a> Play<'a> {
     }
 
     /// Another that was made anew and put where this one is.
-    fn twin(&self, policy: &str) -> Play<'a> {
+    fn shared_copy(&self, policy: &str) -> Play<'a> {
         let mut twin = Self::new(self.instance, policy);
         twin.engine.restore(through_bytes(&self.engine.image())).unwrap();
         let state = twin.engine.state();
@@ -219,7 +219,7 @@ fn goes_on_the_same(kind: Kind, policy: &str, when: u32, until: Until) {
     if looks_anew {
         one.engine.look_at_everything();
     }
-    let mut other = one.twin(policy);
+    let mut other = one.shared_copy(policy);
     let mut steps = 0;
     while one.step() {
         other.step();
@@ -228,7 +228,7 @@ fn goes_on_the_same(kind: Kind, policy: &str, when: u32, until: Until) {
         other.said.clear();
         // An image of a twin is as good.
         if steps == 40 && !looks_anew {
-            other = other.twin(policy);
+            other = other.shared_copy(policy);
         }
         steps += 1;
         assert!(steps < 20_000, "never ends");

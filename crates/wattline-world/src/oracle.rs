@@ -25,7 +25,7 @@ impl Predictor for Oracle {
 
     fn observe(&mut self, _: &Measurement) {}
 
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         Some(Box::new(Self(Arc::clone(&self.0))))
     }
 }
@@ -65,7 +65,7 @@ impl Predictor for NoisyOracle {
 
     fn observe(&mut self, _: &Measurement) {}
 
-    fn twin(&self) -> Option<Box<dyn Predictor>> {
+    fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
         Some(Box::new(Self {
             physics: Arc::clone(&self.physics),
             sigma: self.sigma,

@@ -84,7 +84,7 @@ pub(super) fn load_snapshot(
     let JournalWriter { store, counts, .. } = &mut *writer;
     let mut opened = Opened::default();
     for saved in store.saved()? {
-        let outcome = match store.recall(saved)? {
+        let outcome = match store.load_snapshot(saved)? {
             Ok(bytes) => put_back(&bytes, replica, counts, &mut cluster),
             Err(why) => Err(ImageError::Unreadable(why)),
         };

@@ -35,8 +35,8 @@ use wattline_core::units::Watts;
 /// Nobody waits longer than this for a turn.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
-/// Pictures are built no more often than this, unless somebody asked for something.
-const PAINT_EVERY: Duration = Duration::from_millis(25);
+/// Least time between two rebuilds of the read model while nobody waits for one.
+const REBUILD_EVERY: Duration = Duration::from_millis(25);
 /// After something failed that may work later.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Jobs that an alert names; of the rest it says how many there are. More would not be read.
@@ -145,7 +145,7 @@ impl<B: Backend + Metered> Drive<B> {
         let over = Arc::new(AtomicBool::new(false));
         let advises = Arc::new(AtomicBool::new(false));
         let policy = Arc::new(policy.1);
-        let planning_twin = shared_predictor.clone();
+        let for_planner = shared_predictor.clone();
         for beside in [Beside::LooksAhead, Beside::Answers(questions)] {
             let fork_client = ForkClient {
                 daemon: daemon.clone(),
@@ -171,7 +171,7 @@ impl<B: Backend + Metered> Drive<B> {
             stay,
             snapshot_schedule: SnapshotSchedule::default(),
             policy,
-            shared_predictor: planning_twin,
+            shared_predictor: for_planner,
             keep: Keep::default(),
             advises,
         }
@@ -240,13 +240,13 @@ impl<B: Backend + Metered> Drive<B> {
             let trouble = self.turn(&mut feed, now)?;
             let over = self.is_over(&feed);
             let lends = self.fork_server.is_due();
-            let due = rang || over || lends || built.elapsed() >= PAINT_EVERY;
+            let due = rang || over || lends || built.elapsed() >= REBUILD_EVERY;
             if due {
                 // Forecasts begin with what was drawn so far.
                 let read_model = self.build(lends || over, &mut look);
                 built = Instant::now();
                 if lends {
-                    self.lend(&read_model);
+                    self.send_forks(&read_model);
                 }
             }
             if over {
@@ -257,7 +257,7 @@ impl<B: Backend + Metered> Drive<B> {
             }
             let mut nap = self.nap(&feed);
             if !due {
-                let left = PAINT_EVERY.saturating_sub(built.elapsed());
+                let left = REBUILD_EVERY.saturating_sub(built.elapsed());
                 nap = nap.min(left.max(SHORTEST_NAP));
             }
             if trouble {
@@ -374,10 +374,10 @@ impl<B: Backend + Metered> Drive<B> {
     }
 
     /// Copies the engine for those who look ahead.
-    fn lend(&mut self, read_model: &Arc<ReadModel>) {
+    fn send_forks(&mut self, read_model: &Arc<ReadModel>) {
         let (engine, registry) = (self.controller.engine(), self.controller.registry());
-        let took = self.fork_server.lend(engine, registry, read_model, read_model.at);
-        self.turns.lent(took);
+        let took = self.fork_server.send_forks(engine, registry, read_model, read_model.at);
+        self.turns.forked(took);
     }
 
     fn build(&mut self, reads: bool, look: &mut impl FnMut(&ReadModel)) -> Arc<ReadModel> {

@@ -11,7 +11,7 @@ const KEPT: usize = 4096;
 /// A ring of events. Whoever is too slow for it is told that something is missing.
 pub struct EventLog {
     /// Tells this controller's events from those of the one before.
-    life: u64,
+    epoch: u64,
     ring: Mutex<VecDeque<Arc<Event>>>,
     last: watch::Sender<u64>,
 }
@@ -30,13 +30,13 @@ pub struct Told {
 pub enum Since {
     /// Wants what comes.
     Now,
-    /// Has heard this event of this life.
+    /// Has heard this event of this epoch.
     Event(u64, u64),
 }
 
 impl EventLog {
-    pub(super) fn new(life: u64) -> Self {
-        Self { life, ring: Mutex::default(), last: watch::Sender::new(0) }
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, ring: Mutex::default(), last: watch::Sender::new(0) }
     }
 
     fn ring(&self) -> MutexGuard<'_, VecDeque<Arc<Event>>> {
@@ -45,8 +45,8 @@ impl EventLog {
 
     /// Tells this controller's events from those of others.
     #[must_use]
-    pub fn life(&self) -> u64 {
-        self.life
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Writes events down and wakes the listeners. Their numbers are set here.
@@ -71,7 +71,7 @@ impl EventLog {
         self.last.subscribe()
     }
 
-    /// What happened after an event. One of another life is before all that is kept, and so much
+    /// What happened after an event. One of another epoch is before all that is kept, and so much
     /// may be missing.
     #[must_use]
     pub fn since(&self, since: Since) -> Told {
@@ -79,7 +79,7 @@ impl EventLog {
         let last = *self.last.borrow();
         let (from, other) = match since {
             Since::Now => (last, false),
-            Since::Event(life, number) if life == self.life => (number.min(last), false),
+            Since::Event(epoch, number) if epoch == self.epoch => (number.min(last), false),
             Since::Event(..) => (0, true),
         };
         let first = ring.front().map_or(last + 1, |event| event.number);

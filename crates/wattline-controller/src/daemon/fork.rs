@@ -35,7 +35,7 @@ struct Parts {
 
 impl SharedPredictor {
     pub(super) fn of(predictor: &dyn Predictor) -> Option<Self> {
-        let (predictor, unheard) = (RwLock::new(predictor.twin()?), Mutex::default());
+        let (predictor, unheard) = (RwLock::new(predictor.shared_copy()?), Mutex::default());
         Some(Self(Arc::new(Parts { predictor, unheard })))
     }
 
@@ -114,7 +114,7 @@ impl ForkServer {
     }
 
     /// Gives everybody who waits a copy. Says how long that took.
-    pub(super) fn lend(
+    pub(super) fn send_forks(
         &mut self,
         engine: &Engine<'static>,
         registry: &JobRegistry,

@@ -52,7 +52,7 @@ impl LoopStats {
     }
 
     /// The engine was copied for whoever looks ahead, and the loop had to wait for so long.
-    pub(super) fn lent(&mut self, took: Duration) {
+    pub(super) fn forked(&mut self, took: Duration) {
         self.copies += 1;
         self.longest_copy = self.longest_copy.max(took);
     }

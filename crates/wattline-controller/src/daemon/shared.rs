@@ -77,7 +77,7 @@ impl Daemon {
         intake: RequestIntake,
         cluster_clock: ClusterClock,
         read_model: ReadModel,
-        life: u64,
+        epoch: u64,
         policy: &str,
         hours: Hours,
     ) -> (Self, Asked) {
@@ -90,7 +90,7 @@ impl Daemon {
             wakeup: Wakeup::default(),
             stop: AtomicBool::new(false),
             read_model: RwLock::new(Arc::new(read_model)),
-            event_log: EventLog::new(life),
+            event_log: EventLog::new(epoch),
             questions: questions.clone(),
             forks,
             outlook: RwLock::default(),

@@ -32,8 +32,8 @@ pub(super) async fn stream(
         None => Since::Now,
         Some(value) => {
             let parse = |text: &str| {
-                let (life, number) = text.split_once('-')?;
-                Some(Since::Event(life.parse().ok()?, number.parse().ok()?))
+                let (epoch, number) = text.split_once('-')?;
+                Some(Since::Event(epoch.parse().ok()?, number.parse().ok()?))
             };
             value.to_str().ok().and_then(parse).ok_or_else(|| {
                 let help = "send the id of an event of this stream, or none";
@@ -59,9 +59,9 @@ async fn listen(
     _slot: Slot,
 ) {
     let event_log = api.daemon.event_log();
-    let life = event_log.life();
+    let epoch = event_log.epoch();
     if since == Since::Now {
-        since = Since::Event(life, *position.borrow_and_update());
+        since = Since::Event(epoch, *position.borrow_and_update());
         // So that whoever listens knows from where on.
         let hello = SseEvent::default().comment("listening");
         if send.send(Ok(hello)).await.is_err() {
@@ -80,13 +80,13 @@ async fn listen(
         let newest = told.events.last().map_or(last, |event| event.number);
         for event in told.events.iter().filter(|event| may_hear(&who, event)) {
             let text = serde_json::to_string(&**event).unwrap_or_default();
-            let id = format!("{life}-{}", event.number);
+            let id = format!("{epoch}-{}", event.number);
             let event = SseEvent::default().id(id).event(&event.kind).data(text);
             if send.send(Ok(event)).await.is_err() {
                 return;
             }
         }
-        since = Since::Event(life, newest);
+        since = Since::Event(epoch, newest);
         tokio::select! {
             changed = position.changed() => if changed.is_err() { return },
             () = send.closed() => return,

@@ -98,7 +98,7 @@ impl Store {
     fn covered(&self) -> Result<u64, StoreError> {
         let saved = self.saved()?;
         for one in &saved {
-            if self.recall(*one)?.is_err() {
+            if self.load_snapshot(*one)?.is_err() {
                 return Ok(0);
             }
         }

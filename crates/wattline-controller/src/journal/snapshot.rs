@@ -74,7 +74,7 @@ impl Store {
     ///
     /// # Errors
     /// When the journal cannot be read.
-    pub fn recall(&self, saved: Saved) -> Result<Result<Vec<u8>, String>, StoreError> {
+    pub fn load_snapshot(&self, saved: Saved) -> Result<Result<Vec<u8>, String>, StoreError> {
         if saved.number > self.len() {
             return Ok(Err("it is of entries that are not there".into()));
         }

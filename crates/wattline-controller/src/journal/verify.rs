@@ -277,7 +277,7 @@ fn check_snapshots(path: &Path, connection: &Connection, found: &mut Verificatio
     };
     for one in saved {
         let wrong = match &store {
-            Ok(store) => match store.recall(one) {
+            Ok(store) => match store.load_snapshot(one) {
                 Ok(recalled) => recalled.err(),
                 Err(error) => Some(error.to_string()),
             },

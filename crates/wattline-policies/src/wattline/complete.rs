@@ -9,7 +9,7 @@ use super::model::{Class, Draft, Item, Problem, Slot};
 use super::nodes::NO_CLASS;
 use super::search::Search;
 use super::ways::Way;
-use crate::abreast::abreast;
+use crate::ordered_par_map::ordered_par_map;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -114,7 +114,7 @@ pub(super) fn complete(
     let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize / HOT.len());
     let chains: Vec<(f64, u64)> =
         HOT.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
-    let ends = abreast(&chains, |(hot, seed)| {
+    let ends = ordered_par_map(&chains, |(hot, seed)| {
         Judge::new(problem, &terms).anneal(first.clone(), *hot, tries, *seed)
     });
     let best = ends.iter().min_by(|a, b| a.cost().total_cmp(&b.cost()))?;

@@ -11,7 +11,7 @@
 
 use super::model::{Item, Problem};
 use super::ways::Way;
-use crate::abreast::abreast;
+use crate::ordered_par_map::ordered_par_map;
 use std::ops::Range;
 
 /// The future is cut into so many stretches, short ones first.
@@ -264,7 +264,7 @@ impl Market {
                 curve.add_up(&self.times);
                 curve.asked.fill(0.0);
             }
-            let chosen = abreast(&groups, |group| {
+            let chosen = ordered_par_map(&groups, |group| {
                 let best = |bidder: usize| self.best(bidders.of(bidder), &bidders.terms, 0);
                 group.clone().map(best).collect::<Vec<_>>()
             });

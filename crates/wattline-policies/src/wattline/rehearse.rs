@@ -10,7 +10,7 @@
 use super::fill::PROMISE;
 use super::model::{Draft, Problem};
 use super::ways::Way;
-use crate::abreast::abreast;
+use crate::ordered_par_map::ordered_par_map;
 use std::ops::Range;
 
 /// What is lost by a restart now counts so many times: whoever comes may undo what it is for.
@@ -91,7 +91,7 @@ impl Left {
 /// The plan after which all jobs together cost least.
 pub(super) fn best(problem: &Problem<'_, '_>, drafts: Vec<Draft>) -> Draft {
     let stage = Stage::new(problem);
-    let costs = abreast(&drafts, |draft| {
+    let costs = ordered_par_map(&drafts, |draft| {
         stage.play(draft) + PROMISE * problem.broken_promises(draft) as f64
     });
     let ranked = drafts.into_iter().zip(costs);

@@ -10,7 +10,7 @@ use super::market::{Level, Market, USUAL};
 use super::model::{Draft, Problem};
 use super::rehearse;
 use super::waiting::Company;
-use crate::abreast::abreast;
+use crate::ordered_par_map::ordered_par_map;
 
 /// How much to search.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
         }
         return filler.fill(USUAL, false).draft;
     }
-    let mut drafts = abreast(&SPLITS, |restarts| filler.share(*restarts));
+    let mut drafts = ordered_par_map(&SPLITS, |restarts| filler.share(*restarts));
     drafts.extend(fill(filler, bounds).into_iter().map(|filled| filled.draft));
     rehearse::best(problem, drafts)
 }
@@ -80,5 +80,5 @@ fn fill(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Vec<Filled> {
     let affordable = bounds.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
     let mut fills = vec![(USUAL, false), (USUAL, true)];
     fills.extend(levels.skip(1).take(affordable as usize));
-    abreast(&fills, |(level, keep)| filler.fill(*level, *keep))
+    ordered_par_map(&fills, |(level, keep)| filler.fill(*level, *keep))
 }

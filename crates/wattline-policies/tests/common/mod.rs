@@ -92,26 +92,26 @@ pub(crate) struct Kind {
     /// A budget, if any, that never changes.
     pub(crate) constant: bool,
     /// Some jobs may have certain nodes only.
-    pub(crate) guests: bool,
+    pub(crate) constraints: bool,
 }
 
 impl Kind {
     /// The same, with jobs that take any nodes.
-    pub(crate) const fn without_guests(self) -> Self {
-        Self { guests: false, ..self }
+    pub(crate) const fn without_constraints(self) -> Self {
+        Self { constraints: false, ..self }
     }
 }
 
 pub(crate) const ANYTHING: Kind =
-    Kind { disturbed: true, feasible: false, constant: false, guests: true };
+    Kind { disturbed: true, feasible: false, constant: false, constraints: true };
 pub(crate) const DISTURBED_BUT_FEASIBLE: Kind =
-    Kind { disturbed: true, feasible: true, constant: false, guests: true };
+    Kind { disturbed: true, feasible: true, constant: false, constraints: true };
 pub(crate) const CALM_AND_FEASIBLE: Kind =
-    Kind { disturbed: false, feasible: true, constant: false, guests: true };
+    Kind { disturbed: false, feasible: true, constant: false, constraints: true };
 pub(crate) const CALM_AND_CONSTANT: Kind =
-    Kind { disturbed: false, feasible: true, constant: true, guests: true };
+    Kind { disturbed: false, feasible: true, constant: true, constraints: true };
 pub(crate) const CALM_AND_TIGHT: Kind =
-    Kind { disturbed: false, feasible: false, constant: true, guests: true };
+    Kind { disturbed: false, feasible: false, constant: true, constraints: true };
 
 fn gpu_type(name: usize) -> impl Strategy<Value = GpuType> {
     let step = prop_oneof![Just(0.0), Just(10.0), Just(33.3), Just(80.0)];
@@ -244,9 +244,9 @@ pub(crate) fn job() -> impl Strategy<Value = Job> {
         })
 }
 
-/// What makes a guest of a job: one that may have certain nodes only.
+/// What makes a constrained job of a job: one that may have certain nodes only.
 #[derive(Clone, Debug)]
-struct GuestDice {
+struct ConstraintDice {
     anchor: u32,
     others: u16,
     count: u32,
@@ -255,9 +255,9 @@ struct GuestDice {
     smaller_too: bool,
 }
 
-fn guest_dice() -> impl Strategy<Value = GuestDice> {
+fn constraint_dice() -> impl Strategy<Value = ConstraintDice> {
     (0_u32..12, any::<u16>(), 1_u32..=2, any::<bool>(), 1_u32..=8, any::<bool>()).prop_map(
-        |(anchor, others, count, required, per_node, smaller_too)| GuestDice {
+        |(anchor, others, count, required, per_node, smaller_too)| ConstraintDice {
             anchor,
             others,
             count,
@@ -268,8 +268,8 @@ fn guest_dice() -> impl Strategy<Value = GuestDice> {
     )
 }
 
-impl GuestDice {
-    /// The job as a guest, for nodes of one GPU type that are large enough for it.
+impl ConstraintDice {
+    /// The job as a constrained job, for nodes of one GPU type that are large enough for it.
     fn invite(&self, cluster: &Cluster, mut job: Job) -> Job {
         let ids: Vec<NodeId> = cluster.node_ids().collect();
         let anchor = ids[self.anchor as usize % ids.len()];
@@ -408,8 +408,8 @@ pub(crate) fn scenario(kind: Kind) -> impl Strategy<Value = Scenario> {
     // Half of the runs are mostly unlucky, so that retries are used up.
     let luck = prop_oneof![vec(any::<u8>(), 0..150), vec(180_u8..=255, 0..150)];
     let disturbances = vec(disturbance_dice(), 0..if kind.disturbed { 6 } else { 1 });
-    let jobs = if kind.guests {
-        vec((job(), option::weighted(0.25, guest_dice())), 1..=14).boxed()
+    let jobs = if kind.constraints {
+        vec((job(), option::weighted(0.25, constraint_dice())), 1..=14).boxed()
     } else {
         vec(job().prop_map(|job| (job, None)), 1..=14).boxed()
     };
@@ -424,7 +424,7 @@ pub(crate) fn scenario(kind: Kind) -> impl Strategy<Value = Scenario> {
         .prop_map(move |(cluster, jobs, budget, config, disturbances, luck)| {
             let mut jobs: Vec<Arc<Job>> = jobs
                 .into_iter()
-                .map(|(job, guest)| match guest {
+                .map(|(job, constrained_job)| match constrained_job {
                     Some(dice) => Arc::new(dice.invite(&cluster, job)),
                     None => Arc::new(job),
                 })

@@ -1,4 +1,4 @@
-//! What is decided about guests, one after the other, on a state in which it is supposed.
+//! What is decided about constrained jobs, one after the other, on a state in which it is supposed.
 
 use super::host::{self, Exact};
 use super::rooms::{Leave, Rooms, Way, may_move, restart, ways, will_move};
@@ -17,10 +17,10 @@ use wattline_core::units::{Seconds, Watts};
 /// Jobs make room after so many times what their restart takes, and not before.
 const RESTARTS: f64 = 5.0;
 
-/// One looks again so soon where nobody tells when what a guest waits for may be there.
-pub(super) const LOOK_AGAIN: Seconds = Seconds::new(10.0);
+/// How soon to plan again where no event will tell that what a constrained job waits for has come.
+pub(super) const PLAN_AGAIN_AFTER: Seconds = Seconds::new(10.0);
 
-/// What becomes of a guest.
+/// What becomes of a constrained job.
 enum Answer {
     Start(Offer),
     Wait(Reason),
@@ -32,20 +32,20 @@ enum Answer {
     },
 }
 
-/// Takes guests in.
-pub(super) struct Reception<'v, 'a> {
+/// Takes constrained jobs in.
+pub(super) struct ConstrainedPlanner<'v, 'a> {
     view: &'v ClusterView<'a>,
     /// As if all that is decided were planned.
     supposed: State,
-    /// What is left for others: the budget, less what is kept for the guest with a reservation.
+    /// What is left for others: the budget, less what is kept for the constrained job with a reservation.
     budget: Option<Watts>,
     /// The nodes of the reservation, if there is one.
     reserved: Vec<NodeId>,
     plan: Plan,
 }
 
-impl<'v, 'a> Reception<'v, 'a> {
-    /// Nothing is decided but that these guests get higher limits.
+impl<'v, 'a> ConstrainedPlanner<'v, 'a> {
+    /// Nothing is decided but that these constrained jobs get higher limits.
     pub(super) fn open(view: &'v ClusterView<'a>, raised: Vec<JobChange>) -> Self {
         let mut supposed = view.state.clone();
         for change in &raised {
@@ -70,8 +70,8 @@ impl<'v, 'a> Reception<'v, 'a> {
         (self.plan, self.supposed)
     }
 
-    /// Decides about a guest.
-    pub(super) fn receive(&mut self, id: JobId, exact: &Exact) {
+    /// Decides about a constrained job.
+    pub(super) fn plan_job(&mut self, id: JobId, exact: &Exact) {
         let job = self.supposed.job(id);
         let Some(choice) = host::choice(&self.supposed, exact, id) else { return };
         // One that is planned and not there yet is on its way.
@@ -142,7 +142,7 @@ impl<'v, 'a> Reception<'v, 'a> {
         self.make_room_or_reserve(view, id, in_time, asked)
     }
 
-    /// For the first guest that cannot start as things are: whoever may be moved makes room when it
+    /// For the first constrained job that cannot start as things are: whoever may be moved makes room when it
     /// has waited for long enough; until then, and for whoever may not be moved, it gets a
     /// reservation.
     fn make_room_or_reserve(
@@ -163,7 +163,7 @@ impl<'v, 'a> Reception<'v, 'a> {
         } else {
             // Nobody tells that a job has got where it goes, and could leave.
             let some = others(view, &[]).iter().any(coming);
-            some.then(|| patient_until.max(view.now + LOOK_AGAIN))
+            some.then(|| patient_until.max(view.now + PLAN_AGAIN_AFTER))
         };
         if let Some(offer) = offer.filter(|_| !is_patient) {
             return Answer::Start(offer);
@@ -176,13 +176,13 @@ impl<'v, 'a> Reception<'v, 'a> {
         Answer::Reserve { nodes: rooms.nodes, kept, revisit }
     }
 
-    /// Since when the guest waits: from its submission, or from when it last ran.
+    /// Since when the constrained job waits: from its submission, or from when it last ran.
     fn waits_since(&self, id: JobId) -> Timestamp {
         let job = self.view.state.job(id);
         job.job.submit.max(job.progress.as_of)
     }
 
-    /// The guest runs so from now on.
+    /// The constrained job runs so from now on.
     fn accept(&mut self, id: JobId, offer: Offer) {
         let now = self.view.now;
         for job in offer.leaving {
@@ -209,9 +209,9 @@ impl<'v, 'a> Reception<'v, 'a> {
         self.plan.jobs.push(change);
     }
 
-    /// All guests are received: nobody decides about them any more, and nobody goes to the nodes
+    /// All constrained jobs are received: nobody decides about them any more, and nobody goes to the nodes
     /// that are reserved.
-    pub(super) fn close(&mut self, guests: &BTreeSet<JobId>) {
+    pub(super) fn close(&mut self, constrained: &BTreeSet<JobId>) {
         let before = self.supposed.planned_committed();
         for node in &self.reserved {
             self.supposed.suppose_closed(*node);
@@ -229,7 +229,7 @@ impl<'v, 'a> Reception<'v, 'a> {
             .flat_map(|node| self.supposed.node(*node).planned.iter().map(|r| r.job))
             .filter(|id| self.supposed.job(*id).is_plannable())
             .collect();
-        for id in coming.iter().chain(guests) {
+        for id in coming.iter().chain(constrained) {
             if self.supposed.job(*id).is_plannable() {
                 self.supposed.suppose_settled(*id);
             }
@@ -243,7 +243,7 @@ fn soonest(all: Vec<(Way, Rooms)>) -> Option<(Way, Rooms)> {
         .min_by(|(x, a), (y, b)| a.ready.total_cmp(&b.ready).then(x.time.total_cmp(&y.time)))
 }
 
-/// How long a guest waits before others make room for it.
+/// How long a constrained job waits before others make room for it.
 fn patience(view: &ClusterView<'_>, run: Seconds, leaving: &[JobId]) -> Seconds {
     let longest = leaving.iter().map(|id| restart(view, *id)).fold(0.0, f64::max);
     run.max(Seconds::new(RESTARTS * longest))

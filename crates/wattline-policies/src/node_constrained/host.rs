@@ -2,7 +2,7 @@
 //!
 //! Policies divide GPUs and know nothing of what jobs need beside them. What a policy puts where CPUs
 //! or memory do not suffice is found by the same function as in the checker. Such a job is then
-//! decided about before the policy, like a guest: on nodes where it fits, exactly counted; and the
+//! decided about before the policy, like a constrained job: on nodes where it fits, exactly counted; and the
 //! policy plans the rest anew. Where every job fits, which is the usual case, nothing is done twice.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Without guests nothing is otherwise than it would be.
+//! Without constrained jobs nothing is otherwise than it would be.
 
 use crate::registry::{POLICIES, bare, policy};
 use std::sync::Arc;
@@ -33,11 +33,11 @@ impl Predictor for Linear {
     fn observe(&mut self, _: &Measurement) {}
 }
 
-/// Asks both and wants the same of them, whenever no guest is there.
+/// Asks both and wants the same of them, whenever no constrained job is there.
 struct Both {
-    hosting: Box<dyn Policy>,
+    node_constrained: Box<dyn Policy>,
     bare: Box<dyn Policy>,
-    guests: bool,
+    constrained_seen: bool,
 }
 
 impl Policy for Both {
@@ -45,9 +45,10 @@ impl Policy for Both {
         "both"
     }
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
-        let plan = self.hosting.plan(view);
-        self.guests |= view.state.unfinished_jobs().any(|(_, job)| job.job.nodes.is_some());
-        if !self.guests {
+        let plan = self.node_constrained.plan(view);
+        self.constrained_seen |=
+            view.state.unfinished_jobs().any(|(_, job)| job.job.nodes.is_some());
+        if !self.constrained_seen {
             assert_eq!(plan, self.bare.plan(view), "{} at {}", self.bare.name(), view.now);
         }
         plan
@@ -103,8 +104,12 @@ fn job(number: u32) -> Job {
 }
 
 /// Jobs come every half a minute, the one that runs longest ends then, and all is done at once.
-fn drive(spec: &str, guest_at: Option<u32>) -> usize {
-    let both = Both { hosting: policy(spec).unwrap(), bare: bare(spec).unwrap(), guests: false };
+fn drive(spec: &str, constrained_job_at: Option<u32>) -> usize {
+    let both = Both {
+        node_constrained: policy(spec).unwrap(),
+        bare: bare(spec).unwrap(),
+        constrained_seen: false,
+    };
     let mut engine = Scheduler::new(
         EngineConfig::default(),
         State::new(cluster(), Timestamp::ZERO),
@@ -116,7 +121,7 @@ fn drive(spec: &str, guest_at: Option<u32>) -> usize {
     let mut starts = 0;
     for number in 0..40 {
         let mut next = job(number);
-        if guest_at == Some(number) {
+        if constrained_job_at == Some(number) {
             let allowed = [NodeId(1), NodeId(2)].into();
             next.nodes = Some(Arc::new(NodeChoice { count: 1, required: Box::default(), allowed }));
         }
@@ -146,7 +151,7 @@ fn drive(spec: &str, guest_at: Option<u32>) -> usize {
 }
 
 #[test]
-fn without_guests_the_plan_is_the_policys_own() {
+fn without_constrained_jobs_the_plan_is_the_policys_own() {
     for entry in POLICIES {
         assert!(drive(entry.name, None) > 10, "{}", entry.name);
         // With one it is not, from when it comes; it is a test of this test.
@@ -157,7 +162,10 @@ fn without_guests_the_plan_is_the_policys_own() {
 #[test]
 fn names_are_the_policys_own() {
     for entry in POLICIES {
-        let (hosting, bare) = (policy(entry.name).unwrap(), bare(entry.name).unwrap());
-        assert_eq!((hosting.name(), hosting.decides()), (bare.name(), bare.decides()));
+        let (node_constrained, bare) = (policy(entry.name).unwrap(), bare(entry.name).unwrap());
+        assert_eq!(
+            (node_constrained.name(), node_constrained.decides()),
+            (bare.name(), bare.decides())
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where a guest can go: nodes that it may have, and who would have to leave them.
+//! Where a constrained job can go: nodes that it may have, and who would have to leave them.
 
 use super::host;
 use crate::placing::lowest;
@@ -12,7 +12,7 @@ use wattline_core::policy::ClusterView;
 use wattline_core::state::{JobState, Phase, Target};
 use wattline_core::units::Seconds;
 
-/// One way to run a guest.
+/// One way to run a constrained job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// On the nodes it asks for, at the card's default limit.
@@ -23,7 +23,7 @@ pub(super) struct Way {
     pub(super) time: Seconds,
 }
 
-/// The ways a guest may run, the fastest first.
+/// The ways a constrained job may run, the fastest first.
 pub(super) fn ways(view: &ClusterView<'_>, job: &JobState, choice: &NodeChoice) -> Vec<Way> {
     let cluster = view.state.cluster();
     let even = |shape: &&Shape| shape.gpus.is_multiple_of(choice.count);
@@ -56,7 +56,7 @@ pub(super) enum Leave {
     WhenAsked,
 }
 
-/// Nodes for a guest.
+/// Nodes for a constrained job.
 #[derive(Clone, Debug)]
 pub(super) struct Rooms {
     pub(super) nodes: Vec<NodeId>,
@@ -66,7 +66,7 @@ pub(super) struct Rooms {
     pub(super) ready: f64,
 }
 
-/// Whether a job may be told to leave its GPUs for a guest: it runs there, and can go on later. One
+/// Whether a job may be told to leave its GPUs for a constrained job: it runs there, and can go on later. One
 /// that is on its way gets there first.
 pub(super) fn may_move(job: &JobState) -> bool {
     let (held, planned) = (job.held.as_ref(), job.planned.as_ref());
@@ -101,7 +101,7 @@ fn ends(view: &ClusterView<'_>, id: JobId) -> f64 {
     (left / job.progress.rate + job.progress.as_of.since(view.now)).get()
 }
 
-/// One node that a guest may have.
+/// One node that a constrained job may have.
 struct Room {
     node: NodeId,
     leaving: Vec<JobId>,
@@ -168,7 +168,7 @@ impl Room {
 }
 
 impl Rooms {
-    /// The best nodes for a way; `None` where too few that the guest may have are ours, or are
+    /// The best nodes for a way; `None` where too few that the constrained job may have are ours, or are
     /// large enough.
     pub(super) fn find(
         view: &ClusterView<'_>,
@@ -214,14 +214,14 @@ impl Rooms {
     }
 
     /// Nobody leaves who need not: those with most to lose are asked first whether they must.
-    fn spare(&mut self, view: &ClusterView<'_>, guest: JobId, per_node: u32) {
+    fn spare(&mut self, view: &ClusterView<'_>, constrained_job: JobId, per_node: u32) {
         let mut order = self.leaving.clone();
         order.sort_by(|a, b| lost(view, *b).total_cmp(&lost(view, *a)).then(b.cmp(a)));
         for id in order {
             let without: Vec<JobId> = self.leaving.iter().copied().filter(|j| *j != id).collect();
             let enough = |node: &NodeId| {
                 free(view, *node, &without).count_ones() >= per_node
-                    && host::fits(view, guest, per_node, *node, &without)
+                    && host::fits(view, constrained_job, per_node, *node, &without)
             };
             if self.nodes.iter().all(enough) {
                 self.leaving = without;
@@ -229,7 +229,7 @@ impl Rooms {
         }
     }
 
-    /// The GPUs that a guest gets here when those who must have left; rather some that nobody holds
+    /// The GPUs that a constrained job gets here when those who must have left; rather some that nobody holds
     /// any more.
     pub(super) fn placement(&self, view: &ClusterView<'_>, way: &Way) -> Placement {
         let share = |node: &NodeId| {

@@ -1,4 +1,4 @@
-//! The watts for a guest: whether they are there, who could give them, how many to keep.
+//! The watts for a constrained job: whether they are there, who could give them, how many to keep.
 
 use super::rooms::{Rooms, Way, lost, may_move};
 use crate::placing::Draft;
@@ -11,11 +11,11 @@ use wattline_core::power::{self, NodePower, Occupancy, TOLERANCE};
 use wattline_core::state::{Resident, Target};
 use wattline_core::units::Watts;
 
-/// Guests that run with a limit that was lowered for a smaller budget, with the highest that fits
+/// Constrained jobs that run with a limit that was lowered for a smaller budget, with the highest that fits
 /// now. Nobody else may plan them.
-pub(super) fn raised(view: &ClusterView<'_>, guests: &BTreeSet<JobId>) -> Vec<JobChange> {
+pub(super) fn raised(view: &ClusterView<'_>, constrained: &BTreeSet<JobId>) -> Vec<JobChange> {
     let mut draft = Draft::new(view);
-    for id in guests {
+    for id in constrained {
         let job = view.state.job(*id);
         let (Some(held), Some(planned)) = (&job.held, &job.planned) else { continue };
         let card = view.state.cluster().gpu_type(planned.configuration.gpu_type);
@@ -32,7 +32,7 @@ pub(super) fn raised(view: &ClusterView<'_>, guests: &BTreeSet<JobId>) -> Vec<Jo
     draft.finish().jobs
 }
 
-/// How far one goes for the watts of a guest.
+/// How far one goes for the watts of a constrained job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effort {
     /// It takes what is free.
@@ -43,7 +43,7 @@ pub(super) enum Effort {
     Leave,
 }
 
-/// A guest in its rooms, with what that takes.
+/// A constrained job in its rooms, with what that takes.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub(super) placement: Placement,
@@ -51,7 +51,7 @@ pub(super) struct Offer {
     pub(super) asleep: Vec<NodeId>,
 }
 
-/// A way to start the guest in these rooms below the budget.
+/// A way to start the constrained job in these rooms below the budget.
 pub(super) fn offer(
     view: &ClusterView<'_>,
     way: &Way,
@@ -124,7 +124,7 @@ pub(super) fn others(view: &ClusterView<'_>, leaving: &[JobId]) -> Vec<JobId> {
     all
 }
 
-/// How many watts more these nodes take with the guest on them, once those who must have left; none
+/// How many watts more these nodes take with the constrained job on them, once those who must have left; none
 /// if they take less.
 pub(super) fn added(view: &ClusterView<'_>, way: &Way, rooms: &Rooms) -> Watts {
     let of = |id: &NodeId| {
@@ -138,7 +138,7 @@ pub(super) fn added(view: &ClusterView<'_>, way: &Way, rooms: &Rooms) -> Watts {
     rooms.nodes.iter().map(of).sum::<Watts>().max(Watts::ZERO)
 }
 
-/// Whether the budget carries the guest there at its lowest limit, with nobody else and all other
+/// Whether the budget carries the constrained job there at its lowest limit, with nobody else and all other
 /// nodes asleep.
 pub(super) fn carried(view: &ClusterView<'_>, way: &Way, rooms: &Rooms) -> bool {
     let Some(budget) = view.budget else { return true };

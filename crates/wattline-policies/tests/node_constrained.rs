@@ -1,4 +1,4 @@
-//! Guests, jobs that may have certain nodes only, under every policy.
+//! Constrained jobs, jobs that may have certain nodes only, under every policy.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -94,7 +94,7 @@ fn elastic(submit: f64) -> Job {
 }
 
 /// A job for so many of these nodes, with so many GPUs on each.
-fn guest(submit: f64, allowed: &[u32], count: u32, per_node: u32, work: f64) -> Job {
+fn constrained_job(submit: f64, allowed: &[u32], count: u32, per_node: u32, work: f64) -> Job {
     let gpus = per_node * count;
     let allowed = allowed.iter().map(|id| NodeId(*id)).collect();
     let shape = Shape { gpu_type: GpuTypeId(0), gpus };
@@ -109,7 +109,7 @@ fn at(seconds: f64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
-/// How long a guest is predicted to run.
+/// How long a constrained job is predicted to run.
 fn predicted(job: &Job, nodes: u32) -> f64 {
     let configuration = Configuration {
         gpu_type: GpuTypeId(0),
@@ -201,8 +201,8 @@ impl Play {
         self.engine.state()
     }
 
-    /// The guests, by submission.
-    fn guests(&self) -> Vec<JobId> {
+    /// The constrained jobs, by submission.
+    fn constrained(&self) -> Vec<JobId> {
         let ids = (0..self.state().job_count() as u32).map(JobId);
         ids.filter(|id| self.state().job(*id).job.nodes.is_some()).collect()
     }
@@ -223,10 +223,10 @@ impl Play {
 }
 
 #[test]
-fn a_guest_on_a_cluster_full_of_jobs_that_may_be_moved_starts_within_its_bound() {
+fn a_constrained_job_on_a_cluster_full_of_jobs_that_may_be_moved_starts_within_its_bound() {
     for (count, work) in [(1, 500.0), (1, 2000.0), (2, 500.0)] {
         let mut jobs: Vec<Job> = (0..20).map(|k| elastic(f64::from(k) * 25.0)).collect();
-        let visitor = guest(150.0, &[1, 2], count, 4, work);
+        let visitor = constrained_job(150.0, &[1, 2], count, 4, work);
         let patience = predicted(&visitor, count).max(5.0 * (SAVE + LOAD));
         jobs.push(visitor);
         for spec in SPECS {
@@ -234,7 +234,7 @@ fn a_guest_on_a_cluster_full_of_jobs_that_may_be_moved_starts_within_its_bound()
             // Somebody may just be on his way, who gets there first: he saves, and has ten seconds.
             let bound = 150.0 + patience + f64::max(SAVE, BOOT) + SAVE + 10.0;
             play.until(bound + 1.0);
-            let start = play.started(play.guests()[0]);
+            let start = play.started(play.constrained()[0]);
             assert!(start <= bound, "{spec}: {count} nodes, at {start} s, not by {bound} s");
         }
     }
@@ -243,20 +243,20 @@ fn a_guest_on_a_cluster_full_of_jobs_that_may_be_moved_starts_within_its_bound()
 /// Policies that leave running jobs alone would let it wait for hours; it waits as long as it
 /// should, hears why, and no more jobs leave than must.
 #[test]
-fn a_guest_is_patient_and_sends_no_more_away_than_it_needs() {
+fn a_constrained_job_is_patient_and_sends_no_more_away_than_it_needs() {
     let rigid = |submit| Job {
         preemptible: true,
         restart: RestartCost { save: Seconds::new(SAVE), load: Seconds::new(LOAD) },
         ..fixed(submit, 2, 50_000.0)
     };
     let mut jobs = vec![rigid(0.0); 4];
-    let visitor = guest(100.0, &[0], 1, 2, 500.0);
+    let visitor = constrained_job(100.0, &[0], 1, 2, 500.0);
     let patience = predicted(&visitor, 1).max(5.0 * (SAVE + LOAD));
     jobs.push(visitor);
     for spec in ["fifo", "edf", "priority", "fifo+backfill"] {
         let mut play = Play::new(spec, 2, &[], jobs.clone(), None);
         play.until(100.0 + patience - 1.0);
-        let id = play.guests()[0];
+        let id = play.constrained()[0];
         assert_eq!(play.state().job(id).reason, Reason::NextInLine, "{spec}");
         assert_eq!(play.state().held_jobs(), 4, "{spec}");
         play.until(100.0 + patience + SAVE + 1.0);
@@ -271,12 +271,16 @@ fn a_guest_is_patient_and_sends_no_more_away_than_it_needs() {
 #[test]
 fn whoever_makes_room_goes_on_elsewhere_if_he_can() {
     let two = Job { preemptible: true, ..fixed(0.0, 2, 50_000.0) };
-    let jobs =
-        vec![two.clone(), two, guest(50.0, &[0, 1], 2, 2, 10.0), guest(50.0, &[0], 1, 4, 10.0)];
+    let jobs = vec![
+        two.clone(),
+        two,
+        constrained_job(50.0, &[0, 1], 2, 2, 10.0),
+        constrained_job(50.0, &[0], 1, 4, 10.0),
+    ];
     for spec in ["fifo", "edf", "priority"] {
         let mut play = Play::new(spec, 2, &[], jobs.clone(), None);
         play.until(10_000.0);
-        for id in play.guests() {
+        for id in play.constrained() {
             assert_eq!(play.state().job(id).phase, Phase::Finished, "{spec}: {id}");
         }
         let runs = |id: u32| play.state().job(JobId(id)).phase == Phase::Running;
@@ -285,9 +289,10 @@ fn whoever_makes_room_goes_on_elsewhere_if_he_can() {
 }
 
 #[test]
-fn a_guest_for_a_sleeping_node_wakes_it() {
+fn a_constrained_job_for_a_sleeping_node_wakes_it() {
     for spec in SPECS {
-        let mut play = Play::new(spec, 3, &[1, 2], vec![guest(5.0, &[2], 1, 3, 500.0)], None);
+        let mut play =
+            Play::new(spec, 3, &[1, 2], vec![constrained_job(5.0, &[2], 1, 3, 500.0)], None);
         play.until(5.0);
         assert_eq!(play.state().node(NodeId(2)).power, NodePower::Booting, "{spec}");
         assert_eq!(play.state().node(NodeId(1)).target, Target::Asleep, "{spec}");
@@ -299,10 +304,11 @@ fn a_guest_for_a_sleeping_node_wakes_it() {
 }
 
 #[test]
-fn two_guests_for_one_node_run_one_after_the_other_in_the_order_of_their_deadlines() {
+fn two_constrained_jobs_for_one_node_run_one_after_the_other_in_the_order_of_their_deadlines() {
     for spec in SPECS {
-        let due = |by: f64| Job { deadline: Some(at(by)), ..guest(0.0, &[1], 1, 4, 500.0) };
-        let jobs = vec![guest(0.0, &[1], 1, 3, 500.0), due(9000.0), due(4000.0)];
+        let due =
+            |by: f64| Job { deadline: Some(at(by)), ..constrained_job(0.0, &[1], 1, 4, 500.0) };
+        let jobs = vec![constrained_job(0.0, &[1], 1, 3, 500.0), due(9000.0), due(4000.0)];
         let mut play = Play::new(spec, 2, &[], jobs, None);
         play.until(10_000.0);
         let [none, late, soon] = [0, 1, 2].map(JobId);
@@ -312,14 +318,14 @@ fn two_guests_for_one_node_run_one_after_the_other_in_the_order_of_their_deadlin
     }
 }
 
-/// Another guest may start beside a reservation, and not on it.
+/// Another constrained job may start beside a reservation, and not on it.
 #[test]
-fn a_guest_behind_one_that_waits_may_start_elsewhere() {
+fn a_constrained_job_behind_one_that_waits_may_start_elsewhere() {
     let jobs = vec![
-        guest(0.0, &[0], 1, 2, 3000.0),
-        guest(1.0, &[0, 1], 2, 4, 500.0),
-        guest(2.0, &[1, 2], 1, 1, 500.0),
-        guest(3.0, &[1], 1, 1, 500.0),
+        constrained_job(0.0, &[0], 1, 2, 3000.0),
+        constrained_job(1.0, &[0, 1], 2, 4, 500.0),
+        constrained_job(2.0, &[1, 2], 1, 1, 500.0),
+        constrained_job(3.0, &[1], 1, 1, 500.0),
     ];
     for spec in SPECS {
         let mut play = Play::new(spec, 3, &[], jobs.clone(), None);
@@ -335,10 +341,11 @@ fn a_guest_behind_one_that_waits_may_start_elsewhere() {
 }
 
 #[test]
-fn a_guest_next_to_jobs_that_may_not_be_moved_starts_when_they_end_although_others_keep_coming() {
+fn a_constrained_job_next_to_jobs_that_may_not_be_moved_starts_when_they_end_although_others_keep_coming()
+ {
     let mut jobs: Vec<Job> = vec![fixed(0.0, 1, 200.0); 8];
     jobs.extend((1..60).map(|k| fixed(f64::from(k) * 15.0, 1, 200.0)));
-    jobs.push(guest(10.0, &[0], 1, 4, 300.0));
+    jobs.push(constrained_job(10.0, &[0], 1, 4, 300.0));
     for spec in SPECS {
         let mut play = Play::new(spec, 2, &[], jobs.clone(), None);
         play.until(10.0);
@@ -346,7 +353,7 @@ fn a_guest_next_to_jobs_that_may_not_be_moved_starts_when_they_end_although_othe
         let residents: Vec<JobId> = node.planned.iter().map(|r| r.job).collect();
         play.until(5000.0);
         let there = residents.iter().map(|id| play.ended(*id)).fold(10.0, f64::max);
-        let start = play.started(play.guests()[0]);
+        let start = play.started(play.constrained()[0]);
         let woken = there + BOOT;
         assert!(start <= woken, "{spec}: at {start} s, those there before ended at {there} s");
     }
@@ -354,25 +361,25 @@ fn a_guest_next_to_jobs_that_may_not_be_moved_starts_when_they_end_although_othe
 
 /// The budget carries one full node and an idle one.
 #[test]
-fn jobs_that_may_be_moved_make_room_for_a_guest_that_has_no_watts() {
+fn jobs_that_may_be_moved_make_room_for_a_constrained_job_that_has_no_watts() {
     let mut jobs: Vec<Job> = (0..6).map(|k| elastic(f64::from(k))).collect();
-    let visitor = guest(100.0, &[1], 1, 4, 500.0);
+    let visitor = constrained_job(100.0, &[1], 1, 4, 500.0);
     let patience = predicted(&visitor, 1).max(5.0 * (SAVE + LOAD));
     jobs.push(visitor);
     for spec in SPECS {
         let mut play = Play::new(spec, 2, &[], jobs.clone(), Some(FULL_NODE + IDLE_NODE + 20.0));
         let bound = 100.0 + patience + f64::max(SAVE, BOOT) + SAVE + 10.0;
         play.until(bound);
-        let start = play.started(play.guests()[0]);
+        let start = play.started(play.constrained()[0]);
         assert!(start <= bound, "{spec}: started at {start} s");
     }
 }
 
-/// A guest is not planned by anybody while it runs, so its limit is nobody else's to raise.
+/// A constrained job is not planned by anybody while it runs, so its limit is nobody else's to raise.
 #[test]
-fn a_guest_whose_limit_was_lowered_gets_it_back() {
+fn a_constrained_job_whose_limit_was_lowered_gets_it_back() {
     for spec in SPECS {
-        let jobs = vec![guest(0.0, &[0], 1, 4, 50_000.0)];
+        let jobs = vec![constrained_job(0.0, &[0], 1, 4, 50_000.0)];
         let mut play = Play::new(spec, 1, &[], jobs, Some(FULL_NODE));
         let limit = |play: &Play| {
             let held = play.state().job(JobId(0)).held.clone().unwrap();
@@ -393,12 +400,12 @@ fn a_guest_whose_limit_was_lowered_gets_it_back() {
 
 /// One that nothing can carry must not stand in the way of others.
 #[test]
-fn a_guest_that_never_fits_waits_and_holds_up_nobody() {
+fn a_constrained_job_that_never_fits_waits_and_holds_up_nobody() {
     let jobs = vec![
-        guest(0.0, &[0, 1], 2, 4, 100.0),
-        guest(0.0, &[0], 1, 8, 100.0),
+        constrained_job(0.0, &[0, 1], 2, 4, 100.0),
+        constrained_job(0.0, &[0], 1, 8, 100.0),
         fixed(0.0, 2, 100.0),
-        guest(1.0, &[1], 1, 1, 100.0),
+        constrained_job(1.0, &[1], 1, 1, 100.0),
     ];
     for spec in SPECS {
         // Enough for one node at its lowest limits.
