@@ -17,6 +17,7 @@ mod powerflow;
 mod priority;
 mod ranked;
 pub mod registry;
+mod schedule;
 mod tiresias;
 mod wattline;
 

@@ -10,6 +10,9 @@
 //! Where time counts, GPUs are also split by what one more is worth to
 //! each ([`share`]), and the plan is taken that does best when all jobs are run to their ends
 //! ([`rehearse`]). To whoever has waited too long a place is owed ([`owed`]).
+//!
+//! Where most jobs must keep what they get, all of them are given reservations in a complete schedule
+//! instead ([`reservations`]).
 
 mod complete;
 mod costs;
@@ -25,6 +28,7 @@ mod owed;
 mod place;
 mod prices;
 mod rehearse;
+mod reservations;
 mod search;
 mod settle;
 mod share;
@@ -36,6 +40,7 @@ mod ways;
 use model::Problem;
 pub(crate) use objective::Goal;
 use objective::Objective;
+use reservations::Planned;
 use search::Search;
 use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
@@ -81,7 +86,11 @@ impl Policy for Wattline {
             energy::price(&mut problem, share);
         }
         let bounds = Search { work: view.effort.of(options.work), seed: options.seed };
-        let draft = search::search(&problem, &bounds);
-        settle::settle(&problem, &draft)
+        let planned = if problem.rigid {
+            reservations::plan(&problem)
+        } else {
+            Planned { draft: search::search(&problem, &bounds), starts: Vec::new() }
+        };
+        settle::settle(&problem, &planned)
     }
 }

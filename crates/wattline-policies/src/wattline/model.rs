@@ -121,6 +121,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
     /// Whether lateness counts, and not every second.
     pub(super) deadlines: bool,
+    /// Whether most jobs must keep what they get.
+    pub(super) rigid: bool,
     /// Whether time is all that counts, and no energy.
     pub(super) time_only: bool,
     pub(super) items: Vec<Item>,
@@ -178,6 +180,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut problem = Self {
             view,
             deadlines: objective.goal == Goal::Cost,
+            rigid: false,
             time_only: objective.goal == Goal::Jct,
             items: Vec::new(),
             ways: Vec::new(),
@@ -199,11 +202,14 @@ impl<'v, 'a> Problem<'v, 'a> {
         };
         let mut known = Ways::new(objective.limits(view));
         problem.add_items(objective, &mut known);
-        problem.serve_overdue();
+        problem.rigid = problem.is_mostly_rigid();
+        if !problem.rigid {
+            problem.serve_overdue();
+        }
         problem.weigh_types();
         problem.sum_up();
         // Where every second counts and jobs can be moved, whoever comes is served when it is there.
-        if problem.deadlines {
+        if problem.deadlines && !problem.rigid {
             foreseen::foresee(&mut problem, objective, &mut known);
         }
         problem

@@ -1,10 +1,7 @@
 //! Nodes by how many GPUs they have free, and what filling them costs in watts.
 
 use super::model::Class;
-use smallvec::SmallVec;
-
-/// GPUs of a job: nodes by number, each with the same count unless the last has fewer.
-pub(super) type Spot = SmallVec<[(u32, u8); 2]>;
+pub(super) use crate::schedule::Spot;
 
 /// Which nodes have how many GPUs free.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use super::ease;
 use super::model::{Draft, Problem};
 use super::nodes::Nodes;
+use super::reservations::Planned;
 use super::ways::Way;
 use crate::placing::{NodeTargets, lowest, pays_after};
 use wattline_core::ids::NodeId;
@@ -18,8 +19,9 @@ const BRIEFLY: Seconds = Seconds::new(60.0);
 const LONG: Seconds = Seconds::new(3600.0);
 
 /// The plan that carries the draft out.
-pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
-    let view = problem.view;
+pub(super) fn settle(problem: &Problem<'_, '_>, planned: &Planned) -> Plan {
+    let (view, draft) = (problem.view, &planned.draft);
+    let starts = |at: usize| planned.starts.get(at).copied().flatten();
     let state = view.state;
     let mut plan = Plan::unchanged(view.plan);
     let mut taken: Vec<u64> = vec![0; state.cluster().nodes().len()];
@@ -105,6 +107,10 @@ pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
                 }
                 (Decision::Wait, Reason::NextInLine)
             }
+            None if job.reason == Reason::Arrived && starts(at).is_some() => {
+                let at = view.now + Seconds::new(starts(at).unwrap_or(0.0));
+                (Decision::Wait, Reason::Reserved { at })
+            }
             None if job.reason == Reason::Arrived => {
                 let room = problem.ways_of(at).any(|(_, way)| problem.place(&nodes, way).is_some());
                 (Decision::Wait, if room { Reason::BetterLater } else { Reason::NoRoom })
@@ -115,7 +121,14 @@ pub(super) fn settle(problem: &Problem<'_, '_>, draft: &Draft) -> Plan {
     }
     let somebody_waits = draft.iter().any(Option::is_none);
     say_nodes(problem, &held, somebody_waits, &mut plan);
-    look_again(problem, draft, &nodes, &mut plan);
+    if problem.rigid {
+        // What is reserved begins when it is due, also if nothing happens until then.
+        let first = planned.starts.iter().flatten().copied().reduce(f64::min);
+        let first = first.map(|start| view.now + Seconds::new(start.max(problem.moment())));
+        plan.revisit = [plan.revisit, first].into_iter().flatten().min();
+    } else {
+        look_again(problem, draft, &nodes, &mut plan);
+    }
     plan
 }
 
