@@ -187,6 +187,22 @@ fn what_is_left_and_breaks_a_rule_is_stale_and_nobodys_fault() {
     assert!(asked.looks_again());
 }
 
+/// Nobody would plan at that time, or ever again if nothing else happens.
+#[test]
+fn a_time_to_plan_again_that_has_passed_meanwhile_is_now() {
+    let at = |seconds: f64| Timestamp::from_seconds(seconds);
+    for (wants, expected) in [(100.0, 100.0), (5.0, 20.0)] {
+        let mut asked = Asked::idle(1);
+        asked.now = at(20.0);
+        asked.hear(Event::PricesSet(wattline_core::prices::Prices::default()));
+        while asked.engine.fork_for_planning(asked.now).is_some() {}
+        let plan = Plan { revisit: Some(at(wants)), ..Plan::unchanged(asked.plan) };
+        let verdict = asked.engine.judge(asked.now, &asked.request, plan);
+        assert!(matches!(verdict, Verdict::Good { dropped: 0, .. }), "{verdict:?}");
+        assert_eq!(asked.engine.poll_timeout(), Some(at(expected)));
+    }
+}
+
 #[test]
 fn a_plan_for_the_present_state_that_breaks_a_rule_is_refused() {
     let mut asked = Asked::idle(2);
