@@ -40,23 +40,42 @@ compare: build
 	@echo
 	@echo "The report: file://$(abspath $(OUT))/report.html"
 
+# What tests that were skipped say, one line each. The last lines of the output show it.
+SKIPPED := $(abspath $(OUT))/skipped.txt
+
+define show_skipped
+	@sort -u $(SKIPPED) >$(SKIPPED).sorted; count=$$(wc -l <$(SKIPPED).sorted); \
+	echo; if [ $$count = 0 ]; then echo "Skipped tests: none"; else \
+	echo "Skipped tests: $$count"; sed 's/^/  /' $(SKIPPED).sorted; fi; rm -f $(SKIPPED).sorted
+endef
+
 ## Set up, lint and test everything. Tests on SLURM mostly wait and the others compute: they run side
-## by side, and those that compute give way.
+## by side, and those that compute give way. Those on SLURM are left out of the second half, which is
+## no reason to call them skipped.
+test: export WATTLINE_SKIPPED = $(SKIPPED)
 test: lint
 	@mkdir -p $(OUT)
+	@: >$(SKIPPED); : >$(SKIPPED).beside
 	$(CARGO) test --workspace --locked --no-run
 	@echo "Tests on SLURM. The others run beside them; theirs is shown when both are done."
-	@WATTLINE_LAB=no nice -n 19 $(CARGO) test --workspace --locked --no-fail-fast >$(OUT)/tests.txt 2>&1 & others=$$!; \
+	@WATTLINE_LAB=no WATTLINE_SKIPPED=$(SKIPPED).beside \
+	nice -n 19 $(CARGO) test --workspace --locked --no-fail-fast >$(OUT)/tests.txt 2>&1 & others=$$!; \
 	trap 'kill $$others; exit 130' INT TERM; \
 	$(CARGO) test --workspace --locked --no-fail-fast --test 'slurm_*'; slurm=$$?; \
 	wait $$others; others=$$?; cat $(OUT)/tests.txt; \
 	test $$slurm = 0 -a $$others = 0
 	lab/check.sh
+	@sed '/: WATTLINE_LAB=no$$/d' $(SKIPPED).beside >>$(SKIPPED); rm -f $(SKIPPED).beside
+	$(show_skipped)
 
 ## The fast part of the tests: formatting, and what each crate tests of itself
+check: export WATTLINE_SKIPPED = $(SKIPPED)
 check: setup
+	@mkdir -p $(OUT)
+	@: >$(SKIPPED)
 	$(CARGO) fmt --all --check
 	$(CARGO) test --workspace --locked --lib
+	$(show_skipped)
 
 # The seed of a nightly run: another one each time, unless SEED says which.
 ifndef SEED
@@ -64,10 +83,14 @@ SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 ## Property tests with ten times as many cases, drawn anew; SEED=… draws those of an earlier run
+nightly: export WATTLINE_SKIPPED = $(SKIPPED)
 nightly:
+	@mkdir -p $(OUT)
+	@: >$(SKIPPED)
 	@echo "Cases are drawn with seed $(SEED). To draw the same again: make nightly SEED=$(SEED)"
 	@WATTLINE_NIGHTLY=$(SEED) WATTLINE_LAB=no nice -n 19 $(CARGO) test --workspace --locked --no-fail-fast || \
 	{ echo "Failed with seed $(SEED). To draw the same again: make nightly SEED=$(SEED)"; exit 1; }
+	$(show_skipped)
 
 build:
 	$(CARGO) build --release --locked --bin wattline

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Kill a controller with SIGKILL again and again while clients submit jobs to it.
 
-Every acknowledged submission must be there after the last start, once. Run it as the user that
+Every acknowledged submission must be there after the last start, once, under the number that was
+acknowledged. The seed draws the moments of the kills. Run it as the user that
 starts the controller, who is its administrator and has no limits. Usage:
 
-    lab/kill_loop.py [KILLS] [WATTLINE]      (default: 200 target/release/wattline)
+    lab/kill_loop.py [KILLS] [WATTLINE] [SEED]      (default: 200 target/release/wattline 1)
 
 Prints how many kills there were, how many submissions were acknowledged, lost and doubled; ends
 with 1 if any was lost or doubled.
@@ -13,6 +14,7 @@ import http.client, json, random, signal, socket, subprocess, sys, tempfile, thr
 
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 WATTLINE = sys.argv[2] if len(sys.argv) > 2 else "target/release/wattline"
+SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 CLIENTS = 4
 SCENARIO = """
 name = "kill-loop"
@@ -96,7 +98,7 @@ def main():
     threads = [threading.Thread(target=client, args=(n, *shared)) for n in range(CLIENTS)]
     for thread in threads:
         thread.start()
-    random.seed(1)
+    random.seed(SEED)
     for kill in range(KILLS):
         time.sleep(random.uniform(0.1, 0.8))
         if process.poll() is not None:
@@ -112,9 +114,10 @@ def main():
     if refused or not acknowledged:
         process.kill()
         sys.exit(f"nothing was tried: {refused or 'no answer'}; see {folder}/log")
-    names = [job["name"] for job in jobs(path) if job["name"].startswith("kill-loop-")]
-    lost = [key for key, _ in acknowledged if key not in set(names)]
-    doubled = len(names) - len(set(names))
+    found = [job for job in jobs(path) if job["name"].startswith("kill-loop-")]
+    numbers = {job["name"]: job["id"] for job in found}
+    lost = [key for key, number in acknowledged if numbers.get(key) != number]
+    doubled = len(found) - len(numbers)
     process.send_signal(signal.SIGTERM)
     process.wait()
     print(f"{KILLS} kills, {len(acknowledged)} acknowledged, {len(lost)} lost, {doubled} doubled; {folder}")

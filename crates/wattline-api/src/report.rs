@@ -79,7 +79,7 @@ pub struct JobFigures {
     pub submitted: u64,
     /// Jobs that were completed.
     pub finished: u64,
-    /// Jobs that were taken back, or lost.
+    /// Jobs that were cancelled, or lost.
     pub cancelled: u64,
     /// Completed jobs that had a deadline,
     pub with_deadline: u64,

@@ -50,7 +50,7 @@ pub enum ControllerError {
     #[error(
         "the emulated cluster does not repeat what entry {0} of the journal says: it was written by another version; name another file to begin anew"
     )]
-    Otherwise(u64),
+    EmulationDiffers(u64),
     /// What it knows cannot be written down as a whole.
     #[error("a snapshot cannot be made: {0}")]
     Image(#[from] ImageError),
@@ -199,7 +199,7 @@ impl<B: Backend> Controller<B> {
         let (number, counts) = {
             let mut writer = self.intake.writer();
             for entry in writer.take_unread() {
-                self.replica.take_in(entry);
+                self.replica.apply(entry);
             }
             let filed = file_ended(&writer.store, &mut self.replica, &mut self.backend, 1)?;
             self.ended.extend(filed);
@@ -467,7 +467,7 @@ impl<B: Backend> Controller<B> {
 
     fn hear(&mut self, writer: &mut JournalWriter) {
         for entry in writer.take_unread() {
-            self.replica.take_in(entry);
+            self.replica.apply(entry);
         }
     }
 
@@ -480,7 +480,7 @@ impl<B: Backend> Controller<B> {
     ) -> Result<Timestamp, ControllerError> {
         let mut writer = self.intake.writer();
         for entry in writer.take_unread() {
-            self.replica.take_in(entry);
+            self.replica.apply(entry);
         }
         let mut next = self.replica.next_report;
         let (mut events, mut notes, mut jobs) = (Vec::new(), Vec::new(), 0);
@@ -514,7 +514,7 @@ impl<B: Backend> Controller<B> {
         let entry = Entry { at, events, next_report: next, acts: true, notes, decisions };
         let entry = writer.write_down(entry)?;
         drop(writer);
-        self.replica.take_in(entry);
+        self.replica.apply(entry);
         Ok(at)
     }
 }
@@ -609,7 +609,7 @@ impl Controller<Emulated> {
             let reported = entry.next_report - replica.next_report;
             let told = entry.events.iter().cloned().map(BackendEvent::Event);
             if again.len() as u64 != reported || (reported > 0 && !told.eq(again)) {
-                return Err(ControllerError::Otherwise(number));
+                return Err(ControllerError::EmulationDiffers(number));
             }
             replica.replay(entry);
             replica.learned.clear();

@@ -31,7 +31,7 @@ pub struct Past {
     pub end: Option<Timestamp>,
     /// How often it was started.
     pub starts: u32,
-    /// Its user took it back, or it failed: when.
+    /// Its user cancelled it, or it failed: when.
     pub cancelled: Option<Timestamp>,
     /// How it ended, in SLURM's words, if that is known.
     pub how: Option<Box<str>>,
@@ -125,13 +125,13 @@ impl History {
     ) -> Result<Self, StoreError> {
         let mut history = Self { earlier_jobs: store.pruned_jobs()?, ..Self::default() };
         store.read(|entry| -> Result<(), StoreError> {
-            history.take_in(entry, &mut measured);
+            history.apply(entry, &mut measured);
             Ok(())
         })?;
         Ok(history)
     }
 
-    fn take_in(&mut self, entry: Entry, measured: &mut impl FnMut(Timestamp, &Measurement)) {
+    fn apply(&mut self, entry: Entry, measured: &mut impl FnMut(Timestamp, &Measurement)) {
         let at = entry.at;
         self.entries += 1;
         self.span = Some((self.span.map_or(at, |(first, _)| first), at));

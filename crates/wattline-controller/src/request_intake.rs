@@ -154,7 +154,7 @@ impl RequestIntake {
         )
     }
 
-    /// A user takes a job back.
+    /// A user cancels a job.
     ///
     /// # Errors
     /// When there is no such job or it cannot be written down; nothing has changed then.

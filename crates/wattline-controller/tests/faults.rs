@@ -131,7 +131,7 @@ impl Backend for Flaky {
 }
 
 /// All that outlives a controller.
-struct Stage {
+struct TestBed {
     instance: Instance,
     policy: &'static str,
     cluster: Cluster,
@@ -145,7 +145,7 @@ struct Stage {
     torn: Cell<Option<u64>>,
 }
 
-impl Stage {
+impl TestBed {
     fn happens(&self, chance: f64) -> bool {
         !*self.calm.borrow() && self.random.borrow_mut().random_bool(chance)
     }
@@ -213,7 +213,7 @@ fn run(seed: u64, folder: &Path) {
     let policies = ["fifo", "edf", "wattline+work=2000", "tiresias"];
     let instance = instance(seed);
     let policy = policies[(seed % 4) as usize];
-    let mut stage = Stage {
+    let mut bed = TestBed {
         policy,
         cluster: Rc::new(RefCell::new(begin(&instance).1)),
         random: Rc::new(RefCell::new(Pcg64Mcg::seed_from_u64(seed))),
@@ -225,39 +225,39 @@ fn run(seed: u64, folder: &Path) {
         torn: Cell::new(None),
         instance,
     };
-    let mut controller = stage.controller();
+    let mut controller = bed.controller();
     let mut acknowledged: Vec<JobId> = Vec::new();
-    let jobs = stage.instance.jobs.clone();
+    let jobs = bed.instance.jobs.clone();
     let mut turns = 0;
     while acknowledged.len() < jobs.len() || controller.engine().state().unfinished() > 0 {
         turns += 1;
-        let late = *stage.true_time.borrow() > stage.instance.start + Seconds::new(DAY);
+        let late = *bed.true_time.borrow() > bed.instance.start + Seconds::new(DAY);
         assert!(!late, "jobs of some minutes take more than a day");
         assert!(turns < MOST_TURNS, "{} jobs never end", controller.engine().state().unfinished());
-        *stage.calm.borrow_mut() = turns > CALM_AFTER;
+        *bed.calm.borrow_mut() = turns > CALM_AFTER;
         let calm = turns > CALM_AFTER;
         let arrival = jobs.get(acknowledged.len()).map(|job| job.submit);
-        let happens = |chance: f64| !calm && stage.random.borrow_mut().random_bool(chance);
+        let happens = |chance: f64| !calm && bed.random.borrow_mut().random_bool(chance);
         // Sometimes nobody turns the handle for a while.
         let idle = if happens(0.2) { 30.0 } else { 0.5 };
-        let soonest = *stage.true_time.borrow() + Seconds::new(idle);
+        let soonest = *bed.true_time.borrow() + Seconds::new(idle);
         let next = controller.next_turn().into_iter().chain(arrival).min();
         let now = next.map_or(soonest, |next| next.max(soonest));
-        *stage.true_time.borrow_mut() = now;
+        *bed.true_time.borrow_mut() = now;
         let told = if happens(0.1) {
-            let off: f64 = stage.random.borrow_mut().random_range(-3600.0..30.0);
+            let off: f64 = bed.random.borrow_mut().random_range(-3600.0..30.0);
             now + Seconds::new(off)
         } else {
             now
         };
         if happens(0.05) {
-            let size = std::fs::metadata(stage.journal()).unwrap().len();
+            let size = std::fs::metadata(bed.journal()).unwrap().len();
             controller.intake().journal(|store| store.limit_size(size)).unwrap();
         } else {
             controller.intake().journal(|store| store.limit_size(1 << 40)).unwrap();
         }
-        let other = happens(0.01).then(|| policies[stage.random.borrow_mut().random_range(0..4)]);
-        let hurries = happens(0.5).then(|| Effort::new(stage.random.borrow_mut().random()));
+        let other = happens(0.01).then(|| policies[bed.random.borrow_mut().random_range(0..4)]);
+        let hurries = happens(0.5).then(|| Effort::new(bed.random.borrow_mut().random()));
         let cancels = !acknowledged.is_empty() && happens(0.01);
         let (saves, prunes) = (happens(0.1), seed.is_multiple_of(7));
         let life = catch_unwind(AssertUnwindSafe(|| {
@@ -274,22 +274,22 @@ fn run(seed: u64, folder: &Path) {
                 let policy = wattline_policies::policy(other).unwrap();
                 let planner = InlinePlanner::new(other, policy);
                 controller.set_planner(Box::new(planner.with_effort(hurries.unwrap_or_default())));
-                stage.die(0.2);
+                bed.die(0.2);
             }
             controller.turn(told)?;
             if saves {
                 // Dies before, and after; the disk may be full in between.
-                stage.die(0.1);
+                bed.die(0.1);
                 let keep = Keep { younger_than: prunes.then_some(Seconds::new(120.0)) };
-                let before = length(&wal(&stage.journal()));
+                let before = length(&wal(&bed.journal()));
                 controller.save(&keep)?;
-                let half = before + (length(&wal(&stage.journal())) - before) / 2;
+                let half = before + (length(&wal(&bed.journal())) - before) / 2;
                 // Or in the midst of it, with a part of it on the disk.
-                if half > before && stage.happens(0.1) {
-                    stage.torn.set(Some(half));
+                if half > before && bed.happens(0.1) {
+                    bed.torn.set(Some(half));
                     panic_any(Died);
                 }
-                stage.die(0.1);
+                bed.die(0.1);
             }
             Ok(())
         }));
@@ -299,23 +299,23 @@ fn run(seed: u64, folder: &Path) {
             Ok(Err(error)) => panic!("{error}"),
             Err(death) if death.is::<Died>() => {
                 let knew = controller.digest();
-                stage.leave_behind();
+                bed.leave_behind();
                 drop(controller);
-                controller = stage.controller();
+                controller = bed.controller();
                 assert_eq!(controller.digest(), knew, "another state");
             }
             Err(other) => std::panic::resume_unwind(other),
         }
         // A node that is lost counts at its worst at once, and others make room after that.
-        if stage.instance.world.faults.is_none() {
+        if bed.instance.world.faults.is_none() {
             let committed = controller.engine().state().held_committed();
-            let budget = stage.instance.budget.as_ref().map(|budget| budget.at(controller.now()));
+            let budget = bed.instance.budget.as_ref().map(|budget| budget.at(controller.now()));
             assert!(budget.is_none_or(|b| committed <= b + TOLERANCE), "above the budget");
         }
     }
     assert_eq!(acknowledged, (0..jobs.len() as u32).map(JobId).collect::<Vec<_>>());
-    let mut cluster = stage.cluster.borrow_mut();
-    cluster.close(*stage.true_time.borrow());
+    let mut cluster = bed.cluster.borrow_mut();
+    cluster.close(*bed.true_time.borrow());
     assert_eq!(cluster.world().meter().over_budget(), Seconds::ZERO, "drawn above the budget");
     each_ran_once(&controller);
 }
@@ -363,7 +363,7 @@ fn each_ran_once(controller: &Controller<Flaky>) {
 fn nothing_is_lost_and_nothing_happens_twice() {
     let seeds: Vec<u64> = match std::env::var("WATTLINE_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (0..SEEDS).collect(),
+        Err(_) => (0..SEEDS).map(wattline_testing::seed).collect(),
     };
     // Deaths are part of the play.
     let usual = std::panic::take_hook();

@@ -157,7 +157,7 @@ fn a_thousand_changed_bytes_inside_entries_are_noticed() {
     let folder = folder();
     let (bytes, cells) = with_cells(&journal(folder.path(), 300));
     let copy = folder.path().join("copy");
-    let mut random = Pcg64Mcg::seed_from_u64(17);
+    let mut random = Pcg64Mcg::seed_from_u64(wattline_testing::seed(17));
     for _ in 0..1000 {
         let cell = &cells[random.random_range(0..cells.len())];
         let at = random.random_range(cell.values.clone());
@@ -178,7 +178,7 @@ fn a_thousand_changed_bytes_around_entries_are_noticed_or_change_nothing() {
     let folder = folder();
     let (bytes, cells) = with_cells(&journal(folder.path(), 300));
     let copy = folder.path().join("copy");
-    let mut random = Pcg64Mcg::seed_from_u64(18);
+    let mut random = Pcg64Mcg::seed_from_u64(wattline_testing::seed(18));
     let mut unnoticed = 0;
     for _ in 0..1000 {
         let cell = &cells[random.random_range(0..cells.len())];
@@ -218,7 +218,7 @@ fn two_hundred_truncations_name_the_journal_and_the_last_good_entry() {
     // The tables' own pages come first in the file, and without them nothing can be read.
     let path = journal(folder.path(), 800);
     let bytes = fs::read(&path).unwrap();
-    let mut random = Pcg64Mcg::seed_from_u64(5);
+    let mut random = Pcg64Mcg::seed_from_u64(wattline_testing::seed(5));
     let copy = folder.path().join("copy");
     let mut lengths: Vec<usize> = (0..195).map(|_| random.random_range(1..bytes.len())).collect();
     lengths.extend([1, 15, 16, 99, bytes.len() - 1]);
@@ -260,7 +260,7 @@ fn truncations_of_the_wal_are_noticed() {
     let copy = folder.path().join("copy");
     killed(&path, &copy);
     let wal = fs::read(beside(&copy, "-wal")).unwrap();
-    let mut random = Pcg64Mcg::seed_from_u64(6);
+    let mut random = Pcg64Mcg::seed_from_u64(wattline_testing::seed(6));
     for _ in 0..100 {
         let length = random.random_range(0..wal.len() - 4096);
         killed(&path, &copy);
@@ -268,7 +268,12 @@ fn truncations_of_the_wal_are_noticed() {
         let error = refused(&copy);
         let journal_is_gone = error.contains("the journal is empty");
         assert!(journal_is_gone || error.contains("The last good entry is"), "{length}: {error}");
-        assert!(!verify(&copy).is_ok_and(|found| found.is_sound()), "{length} bytes");
+        let found = verify(&copy).unwrap();
+        assert!(!found.is_sound(), "{length} bytes");
+        let said = found.problems.join("; ");
+        assert!(said.contains("copy.state") || said.contains("copy-wal"), "{length}: {said}");
+        let saved = if found.last_good == 0 { "no entry can be read" } else { "entries 1 to " };
+        assert!(found.can_be_saved().contains(saved), "{length}: {}", found.can_be_saved());
     }
     killed(&path, &copy);
     assert_eq!(read_all(&Store::open(&copy, &ABOUT).unwrap()).unwrap(), 60);
@@ -304,7 +309,26 @@ fn a_copy_of_the_file_alone_taken_while_it_is_written_is_refused() {
     assert!(error.contains("wattline journal backup"), "{error}");
     assert_eq!(fs::read(&copy).unwrap(), before);
     assert!(Store::look(&copy).is_err());
-    assert!(!verify(&copy).is_ok_and(|found| found.is_sound()));
+    let found = verify(&copy).unwrap();
+    let said = found.problems.join("; ");
+    assert!(said.contains("copy-wal") && !found.is_sound(), "{said}");
+}
+
+#[test]
+fn what_is_no_file_is_refused_and_nothing_waits_for_it() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&pipe, folder.path(), Path::new("/dev/null")] {
+        let says = |error: StoreError| {
+            let said = error.to_string();
+            assert!(said.contains("not a regular file"), "{said}");
+            assert!(said.starts_with(path.to_str().unwrap()), "{said}");
+        };
+        says(Store::open(path, &ABOUT).unwrap_err());
+        says(Store::look(path).unwrap_err());
+        says(verify(path).unwrap_err());
+    }
 }
 
 #[test]
@@ -327,6 +351,8 @@ fn an_emptied_or_missing_journal_beside_its_wal_is_refused_and_the_wal_is_left()
         assert!(error.contains("--new") && error.contains("backup"), "{error}");
         assert_eq!(fs::read(beside(&copy, "-wal")).unwrap(), wal);
         assert_eq!(copy.exists(), emptied);
+        let found = verify(&copy).unwrap();
+        assert!(found.problems.join("; ").contains(how) && !found.is_sound(), "{found:?}");
         // Each of them alone tells that there was one.
         for left in ["-wal", "-shm", ".state"] {
             let alone = folder.path().join(format!("alone{left}"));

@@ -72,7 +72,7 @@ fn a_journal_read_under_another_policy_gives_the_same_state() {
     let policies = ["wattline+work=500+seed=1", "edf", "fifo", "tiresias", "andreas", "ones"];
     let others = ["wattline+work=700+seed=2", "priority", "powerflow", "fifo+backfill"];
     let mut decided = 0;
-    for seed in 0..60 {
+    for seed in (0..60).map(wattline_testing::seed) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let instance = instance(seed);
         let folder = common::folder();

@@ -23,11 +23,11 @@ impl Lab {
         let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let installed = Command::new("slurmctld").arg("-V").output().is_ok();
         if std::env::var_os("WATTLINE_LAB").is_some_and(|lab| lab == "no") {
-            eprintln!("skipped: WATTLINE_LAB=no");
+            wattline_testing::skipped("WATTLINE_LAB=no");
             return None;
         }
         if !(root && installed) {
-            eprintln!("skipped: a lab needs root and SLURM (lab/up.sh installs it)");
+            wattline_testing::skipped("a lab needs root and SLURM (lab/up.sh installs it)");
             return None;
         }
         let dir = std::env::temp_dir().join(format!("wattline-{name}-{}", std::process::id()));

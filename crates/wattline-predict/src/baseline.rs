@@ -16,7 +16,7 @@ const NEW_DIRECTION: f64 = 1e-6;
 
 /// The ways to predict without a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum BaselineMethod {
     /// As the nearest reading.
     Nearest,
     /// On straight lines between readings.
@@ -44,29 +44,29 @@ impl Baseline {
 
     /// In one of the ways.
     #[must_use]
-    pub fn answer(&self, way: Way, point: &Point) -> Answer {
+    pub fn answer(&self, way: BaselineMethod, point: &Point) -> Answer {
         let near = self.by_distance(&self.scale.apply(point), None);
         match way {
-            Way::Nearest => nearest(&near),
-            Way::Lines => self.lines(&self.scale.apply(point), &near),
+            BaselineMethod::Nearest => nearest(&near),
+            BaselineMethod::Lines => self.lines(&self.scale.apply(point), &near),
         }
     }
 
     /// As the nearest reading.
     #[must_use]
     pub fn nearest(&self, point: &Point) -> Answer {
-        self.answer(Way::Nearest, point)
+        self.answer(BaselineMethod::Nearest, point)
     }
 
     /// Linear in the logarithms through the nearest readings that span the space, kept within
     /// their range; the nearest reading where they do not span it.
     #[must_use]
     pub fn interpolated(&self, point: &Point) -> Answer {
-        self.answer(Way::Lines, point)
+        self.answer(BaselineMethod::Lines, point)
     }
 
     /// Each reading as the others lead to expect; nothing with fewer than two.
-    pub(crate) fn without_each(&self, way: Way) -> Vec<Answer> {
+    pub(crate) fn without_each(&self, way: BaselineMethod) -> Vec<Answer> {
         if self.known.len() < 2 {
             return Vec::new();
         }
@@ -74,8 +74,8 @@ impl Baseline {
             let at = self.known[skip].0;
             let near = self.by_distance(&at, Some(skip));
             match way {
-                Way::Nearest => nearest(&near),
-                Way::Lines => self.lines(&at, &near),
+                BaselineMethod::Nearest => nearest(&near),
+                BaselineMethod::Lines => self.lines(&at, &near),
             }
         };
         (0..self.known.len()).map(without).collect()

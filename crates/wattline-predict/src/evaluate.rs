@@ -1,6 +1,6 @@
 //! How good the model is: fit a few readings, predict the others.
 
-use crate::baseline::{Answer, Baseline, Way};
+use crate::baseline::{Answer, Baseline, BaselineMethod};
 use crate::choose::choose;
 use crate::model::{Expectation, Model};
 use crate::reading::{Point, Reading};
@@ -50,7 +50,7 @@ pub struct Trial {
     /// Each of them.
     pub held_out: Vec<HeldOut>,
     /// The baselines that the model fell back to, for time and for power.
-    pub fallbacks: [Option<Way>; 2],
+    pub fallbacks: [Option<BaselineMethod>; 2],
 }
 
 impl HeldOut {

@@ -1,7 +1,7 @@
 //! Where readings behave like no formula, a baseline does better, and is used instead. Which it is
 //! is found out by leaving out each reading in turn.
 
-use crate::baseline::{Answer, Baseline, Way};
+use crate::baseline::{Answer, Baseline, BaselineMethod};
 use crate::reading::{Point, Reading};
 
 /// With fewer readings nothing can be told.
@@ -14,7 +14,7 @@ const CLEARLY: f64 = 0.8;
 #[derive(Clone, Debug)]
 pub(crate) struct Fallback {
     baseline: Baseline,
-    way: Way,
+    way: BaselineMethod,
     quantity: fn(&Answer) -> Option<f64>,
     /// The mean square of its errors, in logarithms.
     variance: f64,
@@ -34,8 +34,8 @@ impl Fallback {
         }
         let baseline = Baseline::new(readings, space)?;
         let of_model = mean(errors.iter().map(|error| error.abs()));
-        let mut best: Option<(f64, Way, f64)> = None;
-        for way in [Way::Lines, Way::Nearest] {
+        let mut best: Option<(f64, BaselineMethod, f64)> = None;
+        for way in [BaselineMethod::Lines, BaselineMethod::Nearest] {
             let errors: Vec<f64> = baseline
                 .without_each(way)
                 .iter()
@@ -61,7 +61,7 @@ impl Fallback {
         Some(((self.quantity)(&self.baseline.answer(self.way, point))?.ln(), self.variance))
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> BaselineMethod {
         self.way
     }
 }

@@ -246,8 +246,8 @@ impl Predictor for Learner {
     }
 
     fn shared_copy(&self) -> Option<Box<dyn Predictor>> {
-        let twin = image::read(Arc::clone(&self.cluster), &image::save(self)).ok()?;
-        Some(Box::new(twin))
+        let copy = image::read(Arc::clone(&self.cluster), &image::save(self)).ok()?;
+        Some(Box::new(copy))
     }
 
     fn restore(&mut self, image: &[u8]) -> Result<(), ImageError> {

@@ -4,7 +4,7 @@
 //! leaves over, and a process alone. Each counts by how sure it is there. Far from the readings
 //! structure wins, near them the readings do.
 
-use crate::baseline::{Answer, Way};
+use crate::baseline::{Answer, BaselineMethod};
 use crate::belief::Belief;
 use crate::fallback::Fallback;
 use crate::features::Scale;
@@ -146,7 +146,7 @@ impl Model {
 
     /// The baselines that do better here than the model, for time and for power.
     #[must_use]
-    pub fn fallbacks(&self) -> [Option<Way>; 2] {
+    pub fn fallbacks(&self) -> [Option<BaselineMethod>; 2] {
         let way = |opinions: &Opinions| opinions.fallback.as_ref().map(Fallback::way);
         let of = self.corrections.as_ref();
         [of.and_then(|c| way(&c.time)), of.and_then(|c| c.power.as_ref().and_then(way))]

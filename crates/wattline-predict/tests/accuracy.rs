@@ -46,7 +46,8 @@ fn shared(name: &str) -> Option<PathBuf> {
         .map(|shared| PathBuf::from(shared).join("data/measurements").join(name))
         .filter(|path| path.exists());
     if found.is_none() {
-        eprintln!("skipped: WATTLINE_SHARED does not lead to data/measurements/{name}");
+        let why = format!("WATTLINE_SHARED does not lead to data/measurements/{name}");
+        wattline_testing::skipped(&why);
     }
     found
 }

@@ -7,7 +7,7 @@ mod common;
 use common::{Truth, any_point, asked_point, cases, point, readings, shuffled, truth, usual_point};
 use proptest::prelude::*;
 use wattline_core::units::{Seconds, Watts};
-use wattline_predict::baseline::Way;
+use wattline_predict::baseline::BaselineMethod;
 use wattline_predict::choose::{choose, choose_by_cost};
 use wattline_predict::model::Model;
 use wattline_predict::reading::{Point, Reading, Refused};
@@ -351,7 +351,7 @@ fn cliff(batch: f64) -> Reading {
 fn where_a_baseline_is_better_it_is_used() {
     let measured: Vec<Reading> = (0..20).map(|k| cliff((4.0 * 1.5_f64.powi(k)).round())).collect();
     let model = Model::fit(&measured, &[]).unwrap();
-    assert_eq!(model.fallbacks()[0], Some(Way::Lines));
+    assert_eq!(model.fallbacks()[0], Some(BaselineMethod::Lines));
     for batch in [5.0, 20.0, 40.0, 110.0, 1000.0, 5000.0] {
         let (expected, truth) = (model.expect(&point(1, 1, batch, 300.0)), cliff(batch));
         let off = (expected.per_sample / truth.per_sample).ln().abs();

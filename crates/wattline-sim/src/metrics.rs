@@ -22,7 +22,7 @@ pub struct JobOutcome {
     pub first_start: Option<Timestamp>,
     /// When it was done.
     pub end: Option<Timestamp>,
-    /// Its user took it back.
+    /// Its user cancelled it.
     pub cancelled: bool,
     /// How often it was restarted.
     pub restarts: u32,
@@ -108,7 +108,7 @@ pub struct Summary {
     /// Time the simulation took.
     pub wall_s: f64,
 
-    /// Jobs that were taken back before they were done.
+    /// Jobs that were cancelled before they were done.
     #[serde(skip_serializing_if = "is_none")]
     pub cancelled: usize,
     /// Jobs with a deadline.

@@ -159,8 +159,8 @@ impl Policy for HandOver {
     }
 }
 
-/// A cluster at work, event by event. The caller may look at a clock around [`Stage::plan`].
-pub struct Stage {
+/// A cluster at work, event by event. The caller may look at a clock around [`SyntheticCluster::plan`].
+pub struct SyntheticCluster {
     instance: Instance,
     engine: Scheduler<'static>,
     now: Timestamp,
@@ -169,7 +169,7 @@ pub struct Stage {
     events: u64,
 }
 
-impl Stage {
+impl SyntheticCluster {
     /// The first `jobs` jobs, as many of them running as fit; the policy has not planned yet and
     /// has to look at everything.
     ///
@@ -190,16 +190,16 @@ impl Stage {
             instance.prices.clone(),
             instance.budget.clone(),
         );
-        let mut stage = Self { instance, engine, now, next: 0, events: 0 };
-        while stage.next < jobs {
-            stage.arrive()?;
+        let mut cluster = Self { instance, engine, now, next: 0, events: 0 };
+        while cluster.next < jobs {
+            cluster.arrive()?;
         }
-        stage.plan()?;
-        stage.settle()?;
-        stage.come_some_way()?;
-        let prices = stage.instance.prices.clone();
-        stage.tell(Event::PricesSet(prices))?;
-        Ok(stage)
+        cluster.plan()?;
+        cluster.settle()?;
+        cluster.come_some_way()?;
+        let prices = cluster.instance.prices.clone();
+        cluster.tell(Event::PricesSet(prices))?;
+        Ok(cluster)
     }
 
     /// The engine.
@@ -358,21 +358,21 @@ mod tests {
     use super::*;
     use wattline_core::check::audit;
 
-    fn stage(foresight: Foresight, policy: &str) -> Stage {
+    fn cluster(foresight: Foresight, policy: &str) -> SyntheticCluster {
         let size = Size { nodes: 10, gpus_per_node: 8, jobs: 60, budget_share: 0.8 };
         let instance = instance(&size, 20, foresight, 1).unwrap();
-        Stage::new(instance, 60, policy).unwrap()
+        SyntheticCluster::new(instance, 60, policy).unwrap()
     }
 
     #[test]
     fn a_view_is_full_mixed_and_sound() {
         for foresight in [Foresight::Learned, Foresight::Oracle] {
-            let stage = stage(foresight, "edf");
-            let state = stage.engine().state();
-            assert!(audit(state, stage.engine().budget_at(stage.now())).is_empty());
-            let (running, all) = (stage.running(), state.unfinished());
+            let cluster = cluster(foresight, "edf");
+            let state = cluster.engine().state();
+            assert!(audit(state, cluster.engine().budget_at(cluster.now())).is_empty());
+            let (running, all) = (cluster.running(), state.unfinished());
             assert!(running >= 8 && running < all && all == 60, "{running} of {all} run");
-            let busy: u32 = stage
+            let busy: u32 = cluster
                 .held()
                 .map(|(id, _)| state.job(id).held.as_ref())
                 .map(|held| held.map_or(0, |held| held.configuration.gpus))
@@ -392,20 +392,20 @@ mod tests {
     #[test]
     fn events_come_in_turn_and_every_plan_passes() {
         for policy in ["edf", "tiresias", "andreas+rounds=5"] {
-            let mut stage = stage(Foresight::Learned, policy);
-            stage.plan().unwrap();
-            stage.settle().unwrap();
+            let mut cluster = cluster(Foresight::Learned, policy);
+            cluster.plan().unwrap();
+            cluster.settle().unwrap();
             for event in 0..20 {
-                let before = stage.engine().stats();
-                stage.step(event > 10).unwrap();
-                stage.plan().unwrap();
-                stage.settle().unwrap();
-                let after = stage.engine().stats();
+                let before = cluster.engine().stats();
+                cluster.step(event > 10).unwrap();
+                cluster.plan().unwrap();
+                cluster.settle().unwrap();
+                let after = cluster.engine().stats();
                 assert_eq!((after.plans, after.refused), (before.plans + 1, 0), "{policy}");
             }
-            assert_eq!(stage.engine().state().unfinished(), 60, "{policy}");
-            let state = stage.engine().state();
-            assert!(audit(state, stage.engine().budget_at(stage.now())).is_empty(), "{policy}");
+            assert_eq!(cluster.engine().state().unfinished(), 60, "{policy}");
+            let state = cluster.engine().state();
+            assert!(audit(state, cluster.engine().budget_at(cluster.now())).is_empty(), "{policy}");
         }
     }
 }

@@ -69,7 +69,7 @@ impl Recorded {
     }
 
     /// Something changed.
-    pub fn take_in(&mut self, now: Timestamp, change: Change) {
+    pub fn apply(&mut self, now: Timestamp, change: Change) {
         match change {
             Change::Left(job) => self.leave(now, job),
             Change::Node(id, power) => {

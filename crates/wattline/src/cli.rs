@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Nodes(commands::nodes::Args),
     /// Show your limits at a controller and how much of them you use
     Limits(commands::limits::Args),
-    /// Show, take back, hold, release or change a job
+    /// Show, cancel, hold, release or change a job
     #[command(subcommand)]
     Job(commands::job::Command),
     /// Show, check, copy or shorten a controller's journal

@@ -10,6 +10,11 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use wattline_controller::job_history::EndedJob;
+use wattline_controller::journal::Store;
+use wattline_core::Timestamp;
+use wattline_core::ids::JobId;
+use wattline_core::units::EurosPerSecond;
 
 const ALICE: Caller<'_> = Caller::Token("alice-token");
 const BOB: Caller<'_> = Caller::Token("bob-token");
@@ -101,6 +106,72 @@ fn hanging_up_does_not_free_the_slot_of_a_view_that_is_planned() {
     });
 }
 
+/// So many jobs that ended, filed in a journal that nobody uses.
+fn file_ended_jobs(journal: &std::path::Path, jobs: u32) {
+    let store = Store::open(journal, &[]).unwrap();
+    let ended = |id: u32| EndedJob {
+        id: JobId(1_000 + id),
+        address: None,
+        slurm: None,
+        name: format!("job-{id}"),
+        user: format!("user{:03}", id % 200),
+        account: None,
+        workload: "gpt2".to_owned(),
+        elasticity: "rigid".to_owned(),
+        gpus: [1; 3],
+        submit: Timestamp::from_seconds(1e6 + f64::from(id)),
+        deadline: None,
+        weight: EurosPerSecond::ZERO,
+        first_start: Some(Timestamp::from_seconds(1e6 + f64::from(id))),
+        ended: Timestamp::from_seconds(1e6 + f64::from(id) + 60.0),
+        cancelled: false,
+        how: None,
+        done: 1.0,
+        restarts: 0,
+        gpu_seconds: 60.0,
+        drawn: None,
+    };
+    for from in (0..jobs).step_by(10_000) {
+        let some: Vec<EndedJob> = (from..jobs.min(from + 10_000)).map(ended).collect();
+        store.file_ended(&some).unwrap();
+    }
+}
+
+/// As with views: who hung up could have a report made again and again.
+#[test]
+fn hanging_up_does_not_free_the_slot_of_a_report() {
+    const ENDED: u32 = 150_000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(folder.path(), &["--speed", "1"]);
+    running.stop();
+    file_ended_jobs(&folder.path().join("journal"), ENDED);
+    let running = Running::start(folder.path(), &["--speed", "1"]);
+    let path = "/v1/reports?since_s=1";
+    let began = Instant::now();
+    let report = running.ask(BOB, "GET", path, None).json();
+    let one = began.elapsed();
+    assert!(report["totals"]["finished"].as_u64() >= Some(ENDED.into()), "{}", report["totals"]);
+    let before = memory_mb(running.id());
+    let text =
+        format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice-token\r\n\r\n");
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(running.tcp.unwrap()).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        // The request is taken up, and hung up on.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let began = Instant::now();
+    assert_eq!(running.ask(BOB, "GET", "/v1/status", None).status, 200);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let began = Instant::now();
+    assert_eq!(running.ask(BOB, "GET", path, None).status, 200);
+    let after = began.elapsed();
+    // One of hers is still being made, perhaps; 40 are not.
+    assert!(after < one * 8 + Duration::from_secs(1), "{one:?} alone, {after:?} after 40 of hers");
+    let now = memory_mb(running.id());
+    assert!(now < before + 150, "{before} MB before, {now} MB now");
+}
+
 /// A view of 1.6 kB ended the process.
 #[test]
 fn a_view_with_a_million_power_limits_is_refused() {
@@ -180,9 +251,7 @@ fn refusals_of_unknown_clients_are_sampled_in_the_audit_log() {
     let audit = running.audit();
     assert!((1..=40).contains(&unknown(&audit)), "{}", unknown(&audit));
     assert!(audit.iter().any(|line| line["who"] == "alice"));
-    let id = running.id().to_string();
-    std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap();
-    assert!(running.wait().success());
+    running.stop();
     let said = running.audit().iter().map(|line| line["what"].to_string()).collect::<String>();
     assert!(said.contains("more refusals of unknown clients were counted"), "{said}");
 }

@@ -289,7 +289,7 @@ fn every_path_of_the_description_answers() {
     let view = include_str!("../src/commands/plan/example.json");
     let one = job("two");
     let mut asked = 0;
-    // Taken back last, or nothing else could be done to it.
+    // Cancelled last, or nothing else could be done to it.
     let order = |method: &str| usize::from(method == "delete");
     let mut all: Vec<(String, String)> = Vec::new();
     for (path, methods) in paths {
@@ -458,7 +458,7 @@ fn commands_talk_to_it_and_escape_what_they_print() {
     ok(&["budget", "calendar", week.to_str().unwrap()]);
     until("the calendar is set", || ok(&["budget", "calendar"]).contains("4.50 kW").then_some(()));
     ok(&["job", "cancel", &id]);
-    until("it is taken back", || {
+    until("it is cancelled", || {
         (json(&["job", "show", &id])["state"] == "cancelled").then_some(())
     });
     let refused = |args: &[&str], code: i32, word: &str| {

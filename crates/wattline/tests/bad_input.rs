@@ -156,6 +156,52 @@ fn scenarios_that_make_no_sense() {
     scenario(&links("{ node = 200.0, net = nan }"), &["gpu.links.net", "NaN"]);
     scenario(&links("{ node = 200.0 }"), &["missing field `net`", "line"]);
     scenario(&all("[world]\nnoise = 50.0\n"), &["world.noise", "50"]);
+    // Beyond all machines and money: sums of such numbers are no numbers.
+    for field in ["base", "sleep", "boot"] {
+        let node = format!("{head}{jobs}{nodes}{field} = \"1e308 W\"\n");
+        scenario(&node, &[&format!("nodes.{field}"), "10 MW"]);
+    }
+    for field in ["idle", "busy", "min_limit", "default_limit", "max_limit", "limit_step"] {
+        let huge: String = card
+            .lines()
+            .map(|line| match line.split_once(" = ") {
+                Some((name, _)) if name == field => format!("{name} = \"1e308 W\"\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        scenario(&format!("{}{huge}", all("")), &["gpu"]);
+    }
+    // A step that makes a milliard of power limits.
+    let tiny = card.replace("\"25 W\"", "\"1e-7 W\"");
+    let of_it = nodes.replace("h200", "a100");
+    scenario(&format!("{head}{of_it}{jobs}{tiny}"), &["a100", "power limits"]);
+    for (field, section) in [
+        ("boot_time", ""),
+        ("shutdown_time", ""),
+        ("restart", "[jobs]\n"),
+        ("node_repair", "[world]\n"),
+        ("debounce", "[engine]\n"),
+        ("budget_lead", "[engine]\n"),
+    ] {
+        let text = match section {
+            "" => format!("{head}{jobs}{nodes}{field} = \"1e308 s\"\n"),
+            "[jobs]\n" => all(&format!("{field} = \"1e308 s\"\n")),
+            section => all(&format!("{section}{field} = \"1e308 s\"\n")),
+        };
+        scenario(&text, &[field, "30 years"]);
+    }
+    scenario(&all("[budget]\npower = \"1e308 W\"\n"), &["budget.power", "1 TW"]);
+    scenario(&all("[budget]\npower = \"5 kW\"\nmargin = \"1e308 W\"\n"), &["budget.margin"]);
+    scenario(&all("[prices]\nenergy = \"1e308 EUR/kWh\"\n"), &["prices.energy"]);
+    scenario(&all("[prices]\ncarbon = \"1e308 g/kWh\"\n"), &["prices.carbon"]);
+    let rule = "[[prices.energy_rules]]\nfrom = \"20:00\"\nto = \"06:00\"\n";
+    scenario(&all(&format!("{rule}value = \"1e308 EUR/kWh\"\n")), &["prices.energy_rules.value"]);
+    scenario(&all("[prices]\ncarbon_price = \"1e308 EUR/t\"\n"), &["prices.carbon_price"]);
+    scenario(
+        &all("weights = [{ name = \"x\", weight = \"1e308 EUR/h\", share = 1.0 }]\n"),
+        &["weight"],
+    );
+    scenario(&all("duration = { median = \"1e308 s\" }\n"), &["jobs.duration.median"]);
     scenario(&format!("start = \"soon\"\n{}", all("")), &["start", "soon"]);
     scenario(&format!("measurements = \"gone.csv\"\n{}", all("")), &["gone.csv"]);
 }

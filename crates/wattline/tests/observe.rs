@@ -364,6 +364,66 @@ fn a_report_adds_up_and_shows_a_user_only_his_own() {
     assert!(again["power"]["measured_s"].as_f64() >= report["power"]["measured_s"].as_f64());
 }
 
+/// Cancelled jobs had the energy `null` before a restart and 0 after it.
+#[test]
+fn a_job_that_has_ended_is_shown_the_same_before_and_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(folder.path(), &["--speed", "600"]);
+    let submit = |running: &Running, gpus: u32, duration_s: f64| {
+        let body = json!({"name": "r", "workload": "gpt2", "gpus": gpus, "duration_s": duration_s,
+            "deadline_in_s": 600.0, "weight_eur_per_h": 2.0})
+        .to_string();
+        let reply = running.ask(ALICE, "POST", "/v1/jobs", Some(&body));
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.json()["job"].as_u64().unwrap()
+    };
+    let row = |running: &Running, job: u64| {
+        running.ask(ALICE, "GET", &format!("/v1/jobs/{job}"), None).json()
+    };
+    let is = |running: &Running, job: u64, state: &str| {
+        until(state, || Some(row(running, job)).filter(|row| row["state"] == state))
+    };
+    let cancel = |running: &Running, job: u64| {
+        let reply = running.ask(ALICE, "DELETE", &format!("/v1/jobs/{job}"), None);
+        assert_eq!(reply.status, 200, "{reply:?}");
+    };
+    // One that runs to its end; one that is cancelled while it runs; one that never started, because
+    // that one has some of the GPUs that it asks for.
+    let finished = submit(&running, 1, 120.0);
+    let stopped = submit(&running, 4, 1e6);
+    is(&running, stopped, "running");
+    let never_ran = submit(&running, 8, 1e6);
+    cancel(&running, never_ran);
+    let first_seen = is(&running, never_ran, "cancelled");
+    cancel(&running, stopped);
+    let all = [finished, stopped, never_ran];
+    let states = ["finished", "cancelled", "cancelled"];
+    all.iter().zip(states).for_each(|(job, state)| drop(is(&running, *job, state)));
+    // What was drawn until the end is known a moment later.
+    std::thread::sleep(Duration::from_secs(1));
+    let shown = |running: &Running| all.map(|job| row(running, job));
+    let before = shown(&running);
+    assert_eq!(first_seen, before[2]);
+    for row in &before[..2] {
+        assert!(row["energy_kwh"].as_f64() > Some(0.0), "{row}");
+    }
+    assert_eq!((&before[2]["energy_kwh"], &before[2]["start_s"]), (&Value::Null, &Value::Null));
+    let listed = |running: &Running| {
+        running.ask(ALICE, "GET", "/v1/jobs?state=all", None).json()["jobs"].clone()
+    };
+    let queue = listed(&running);
+    for row in &before {
+        assert!(queue.as_array().unwrap().contains(row), "{row} is not in {queue}");
+    }
+    running.kill();
+    let mut running = Running::start(folder.path(), &["--speed", "600"]);
+    assert_eq!(shown(&running), before, "after a kill");
+    running.stop();
+    let running = Running::start(folder.path(), &["--speed", "600"]);
+    assert_eq!(shown(&running), before, "after a clean end");
+    assert_eq!(listed(&running), queue);
+}
+
 #[test]
 fn the_log_says_what_happens_and_nothing_in_it_moves_a_cursor() {
     let folder = tempfile::tempdir().unwrap();

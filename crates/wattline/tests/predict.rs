@@ -391,7 +391,8 @@ fn shared(name: &str) -> Option<String> {
         .map(|shared| Path::new(&shared).join("data/measurements").join(name))
         .filter(|path| path.exists());
     if found.is_none() {
-        eprintln!("skipped: WATTLINE_SHARED does not lead to data/measurements/{name}");
+        let why = format!("WATTLINE_SHARED does not lead to data/measurements/{name}");
+        wattline_testing::skipped(&why);
     }
     found.map(|path| path.to_str().unwrap().to_owned())
 }

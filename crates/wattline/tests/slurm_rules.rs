@@ -12,7 +12,7 @@ use wattline_controller::slurm::read::{SlurmJob, State};
 
 /// Within this an unrelated job starts although one before it is refused. Five seconds is what is
 /// promised; the rest is for SLURM and for a machine on which other tests run.
-const SOON: Duration = Duration::from_secs(5);
+const START_LIMIT: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(10);
 
 struct Site {
@@ -104,7 +104,7 @@ impl Site {
             told.as_secs_f64(),
             took.as_secs_f64()
         );
-        assert!(took < SOON + SLACK, "{what}: an unrelated job started after {took:?}");
+        assert!(took < START_LIMIT + SLACK, "{what}: an unrelated job started after {took:?}");
         self.wait(&format!("{what}: its owner to see it in squeue"), || {
             let comment = self.job(refused).and_then(|job| job.comment).unwrap_or_default();
             comment.contains(reason)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// One way to run a job: a corner of what is possible, never worse than the real thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct Candidate {
     /// On which GPU type.
     pub(crate) pool: usize,
     /// On how many GPUs.
@@ -38,7 +38,7 @@ pub(crate) struct BoundJob {
     /// How much there is to do.
     pub(crate) work: f64,
     /// By rising rate.
-    pub(crate) ways: Arc<[Way]>,
+    pub(crate) ways: Arc<[Candidate]>,
 }
 
 impl BoundJob {
@@ -340,7 +340,7 @@ impl Solver {
             let work = piece.work.min(left);
             left -= work;
             let way = |at: u16| at.checked_sub(1).map(|at| job.ways[usize::from(at)]);
-            let rate = |way: Option<Way>| way.map_or(0.0, |way| way.rate);
+            let rate = |way: Option<Candidate>| way.map_or(0.0, |way| way.rate);
             let (from, to) = (way(piece.from), way(piece.to));
             let seconds = work * job.work / (rate(to) - rate(from));
             let slot = piece.slot as usize;

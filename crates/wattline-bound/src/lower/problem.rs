@@ -5,7 +5,7 @@
 //! neighbours can make it; of a power limit between two levels the speed is that of the upper one
 //! and the draw that of the lower one; nodes that run nothing cost what their cheapest state does.
 
-use super::job::{BoundJob, Way};
+use super::job::{BoundJob, Candidate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -71,7 +71,7 @@ impl Problem {
     pub(crate) fn new(input: &Input<'_>) -> Self {
         let cluster = input.cluster;
         let kinds = Kinds::of(input);
-        let mut known: BTreeMap<Key, Arc<[Way]>> = BTreeMap::new();
+        let mut known: BTreeMap<Key, Arc<[Candidate]>> = BTreeMap::new();
         let mut jobs = Vec::with_capacity(input.jobs.len());
         // Work that is nothing is done at once and costs nothing.
         for job in input.jobs.iter().filter(|job| job.work.0 > 0.0) {
@@ -235,7 +235,7 @@ fn floor(node: &Node, pue: f64, nodes_fail: bool) -> Floor {
 }
 
 /// The ways of a job, by rising rate; dominated ones are left out.
-fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<Way> {
+fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<Candidate> {
     let mut all = Vec::new();
     for shape in menu {
         let fewest = input.cluster.nodes_for(*shape);
@@ -244,12 +244,12 @@ fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<
             if nodes > shape.gpus.max(1) || nodes as usize > input.cluster.nodes().len() {
                 continue;
             }
-            let mut here: Vec<Way> = Vec::new();
+            let mut here: Vec<Candidate> = Vec::new();
             for (rate, per_gpu) in corners(input, kinds, job, *shape, nodes) {
                 let (billed, drawn) = kinds.share(input.cluster, *shape, nodes, per_gpu);
                 let gpus = f64::from(shape.gpus);
                 if rate > 0.0 && rate.is_finite() && billed.is_finite() {
-                    here.push(Way {
+                    here.push(Candidate {
                         pool: shape.gpu_type.index(),
                         gpus,
                         rate,
@@ -262,8 +262,10 @@ fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<
         }
     }
     // A way that is slower, not cheaper and takes no fewer GPUs of its type is never needed.
-    let mut kept: Vec<Way> = Vec::with_capacity(all.len());
-    all.sort_by(|a: &Way, b: &Way| b.rate.total_cmp(&a.rate).then(a.gpus.total_cmp(&b.gpus)));
+    let mut kept: Vec<Candidate> = Vec::with_capacity(all.len());
+    all.sort_by(|a: &Candidate, b: &Candidate| {
+        b.rate.total_cmp(&a.rate).then(a.gpus.total_cmp(&b.gpus))
+    });
     for way in all {
         let beaten = kept.iter().any(|other| {
             other.pool == way.pool
@@ -281,9 +283,9 @@ fn ways(input: &Input<'_>, kinds: &Kinds<'_>, job: &Job, menu: &[Shape]) -> Vec<
 
 /// Ways on the same GPUs that no mixture of others beats; they differ in speed and power only, and
 /// billed and drawn power go together.
-fn frontier(mut ways: Vec<Way>) -> Vec<Way> {
+fn frontier(mut ways: Vec<Candidate>) -> Vec<Candidate> {
     ways.sort_by(|a, b| a.rate.total_cmp(&b.rate).then(b.billed.total_cmp(&a.billed)));
-    let mut hull: Vec<Way> = Vec::new();
+    let mut hull: Vec<Candidate> = Vec::new();
     for way in ways {
         while let Some(last) = hull.last() {
             let before = hull.len().checked_sub(2).map(|at| hull[at]);
@@ -307,9 +309,9 @@ fn frontier(mut ways: Vec<Way>) -> Vec<Way> {
 
 /// Takes the edge of a hull out that is missed least: the edges beside it are drawn on until they
 /// meet, below it. So the hull never gets dearer. Says whether there was one.
-fn thin_out(hull: &mut Vec<Way>) -> bool {
-    let slope = |a: &Way, b: &Way| (b.billed - a.billed) / (b.rate - a.rate);
-    let mut least: Option<(f64, usize, Way)> = None;
+fn thin_out(hull: &mut Vec<Candidate>) -> bool {
+    let slope = |a: &Candidate, b: &Candidate| (b.billed - a.billed) / (b.rate - a.rate);
+    let mut least: Option<(f64, usize, Candidate)> = None;
     for at in 1..hull.len().saturating_sub(2) {
         let (a, b, c, d) = (&hull[at - 1], &hull[at], &hull[at + 1], &hull[at + 2]);
         let (left, right) = (slope(a, b), slope(c, d));
@@ -325,7 +327,7 @@ fn thin_out(hull: &mut Vec<Way>) -> bool {
         let drawn = b.drawn + along * (billed - b.billed);
         let missed = (slope(b, c) * (rate - b.rate) + b.billed - billed) * (c.rate - b.rate);
         if least.as_ref().is_none_or(|(so_far, _, _)| missed < *so_far) {
-            least = Some((missed, at, Way { rate, billed, drawn, ..*b }));
+            least = Some((missed, at, Candidate { rate, billed, drawn, ..*b }));
         }
     }
     let Some((_, at, corner)) = least else { return false };

@@ -71,7 +71,7 @@ impl Replica {
     }
 
     /// Applies facts that were just written down.
-    pub(super) fn take_in(&mut self, entry: Entry) {
+    pub(super) fn apply(&mut self, entry: Entry) {
         let acts = entry.acts;
         self.hear(entry);
         self.conclude(acts);

@@ -495,9 +495,9 @@ fn may_work_later(error: &ControllerError) -> bool {
                     | StoreError::Sql { .. }
             )
         }
-        ControllerError::Event(_) | ControllerError::Otherwise(_) | ControllerError::Image(_) => {
-            false
-        }
+        ControllerError::Event(_)
+        | ControllerError::EmulationDiffers(_)
+        | ControllerError::Image(_) => false,
     }
 }
 

@@ -40,7 +40,7 @@ pub struct JobView {
     pub phase: Phase,
     /// Its user wants it to wait.
     pub on_hold: bool,
-    /// Its user has taken it back.
+    /// Its user has cancelled it.
     pub cancelled: bool,
     /// What the plan wants for it.
     pub planned: Option<Placement>,

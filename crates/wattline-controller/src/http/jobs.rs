@@ -1,4 +1,4 @@
-//! Jobs: listed, submitted, changed, taken back.
+//! Jobs: listed, submitted, changed, cancelled.
 
 use super::access::Identity;
 use super::body::{Asked, Input, page_size};
@@ -379,7 +379,7 @@ pub(super) async fn update(
     Ok(noted(Json(accepted(&number, "updated", false)).into_response(), note))
 }
 
-/// Takes a job back. It saves what it has done, if it runs, and leaves its GPUs.
+/// Cancels a job. A running job checkpoints first, then frees its GPUs.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "its number")), responses(
     (status = 200, body = Accepted), (status = "default", body = Problem, content_type = "application/problem+json")
 ))]

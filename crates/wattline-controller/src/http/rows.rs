@@ -87,7 +87,7 @@ pub(super) fn reach(read_model: &ReadModel) -> Option<Reach> {
 /// The sentence. Another's job is not named to a user who does not see it; times are told from now.
 pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
     if view.is_over() {
-        return if view.cancelled { "was taken back" } else { "is done" }.to_owned();
+        return if view.cancelled { "was cancelled" } else { "is done" }.to_owned();
     }
     match view.reason {
         Reason::GaveWay { to } => {

@@ -30,6 +30,9 @@ pub enum StoreError {
     /// The disk is full.
     #[error("{}: no room left on the disk; nothing was changed, free some and go on", .0.display())]
     Full(PathBuf),
+    /// A folder, a pipe, a device.
+    #[error("{}: this is not a regular file; name another one", .0.display())]
+    NotAFile(PathBuf),
     /// It is no journal.
     #[error("{}: this is not a journal of wattline", .0.display())]
     Foreign(PathBuf),

@@ -30,7 +30,11 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 /// The file itself, whatever it was called: SQLite's companions are beside that.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     match fs::canonicalize(path) {
-        Ok(resolved) => Ok(resolved),
+        // Opening a pipe would wait for somebody to write into it.
+        Ok(resolved) => match fs::metadata(&resolved) {
+            Ok(about) if !about.is_file() => Err(StoreError::NotAFile(path.to_owned())),
+            _ => Ok(resolved),
+        },
         Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
             Ok(target) => Ok(path.parent().unwrap_or_else(|| Path::new("")).join(target)),
             Err(_) => Ok(path.to_owned()),

@@ -82,12 +82,12 @@ impl Verification {
 /// When there is no such file, or it is no journal at all. What else is wrong is in the result.
 pub fn verify(path: &Path) -> Result<Verification, StoreError> {
     let file = files::resolve(path)?;
-    std::fs::metadata(&file).map_err(|source| StoreError::io(path, source))?;
     let mut found = Verification::default();
     if let Err(error) = files::check_gone(&file) {
         found.problems.push(error.to_string());
         return Ok(found);
     }
+    std::fs::metadata(&file).map_err(|source| StoreError::io(path, source))?;
     // Before the journal: it may be written meanwhile.
     let state = State::read(&file);
     match check_length(&file) {
@@ -106,6 +106,21 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
         Err(error) => found.problems.push(error.to_string()),
     }
     Ok(found)
+}
+
+/// Why a file of SQLite's has no table in it: its entries were in a WAL that is not there.
+fn nothing_in_it(path: &Path, state: Option<&State>) -> StoreError {
+    let path = path.to_owned();
+    match files::companion(&path) {
+        Some(companion) => {
+            let entries = state.map(|state| state.last);
+            StoreError::Gone { path, how: "empty", companion, entries }
+        }
+        None if std::fs::metadata(&path).is_ok_and(|about| about.len() > 0) => {
+            StoreError::CopiedWithoutWal(path)
+        }
+        None => StoreError::Foreign(path),
+    }
 }
 
 /// Whether a file is as long as it says. The length is asked for last: a writer may add to the file
@@ -150,7 +165,7 @@ fn check(
             found.problems.push(format!("it has format {other}, this program reads {FORMAT}"));
             return Ok(());
         }
-        None => return Err(StoreError::Foreign(path.to_owned())),
+        None => return Err(nothing_in_it(path, state)),
     }
     let structure = structure(connection);
     let head = match Head::read(connection) {

@@ -14,7 +14,7 @@ use wattline_core::job::{Elasticity, Job, NodeChoice};
 
 /// Where a job may run.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct Eligibility {
     pub(super) shapes: Arc<[Shape]>,
     /// Only on these nodes; any that have the shape's GPUs, otherwise.
     pub(super) nodes: Option<NodeChoice>,
@@ -31,13 +31,17 @@ pub(super) fn way(job: &SlurmJob) -> Per {
 
 impl Slurm {
     /// Where a job may run; none if its partition has no such place.
-    pub(super) fn seats(&self, shaped: &Job, job: &SlurmJob) -> Option<Seats> {
+    pub(super) fn eligibility(&self, shaped: &Job, job: &SlurmJob) -> Option<Eligibility> {
         if job.het_job_id.is_some() {
-            return self.seats_of_part(job);
+            return self.eligibility_of_part(job);
         }
         let open = !job.names_nodes() && !job.exclusive;
         let shapes = if open { self.shapes(shaped, job) } else { Arc::default() };
-        if shapes.is_empty() { self.certain(job) } else { Some(Seats { shapes, nodes: None }) }
+        if shapes.is_empty() {
+            self.certain(job)
+        } else {
+            Some(Eligibility { shapes, nodes: None })
+        }
     }
 
     /// The shapes that SLURM can be asked for: GPUs of the job's partition and of the type it names,
@@ -75,7 +79,7 @@ impl Slurm {
     }
 
     /// Certain nodes, and on each as many GPUs as the job can get there at most.
-    pub(super) fn certain(&self, job: &SlurmJob) -> Option<Seats> {
+    pub(super) fn certain(&self, job: &SlurmJob) -> Option<Eligibility> {
         let cluster = &self.site.cluster;
         let find = |names: &[String]| {
             let mut ids: Vec<NodeId> = names.iter().filter_map(|n| self.site.find(n)).collect();
@@ -87,7 +91,7 @@ impl Slurm {
         if job.required_nodes.iter().any(|name| self.site.find(name).is_none()) {
             return None;
         }
-        let mut seats: Option<(u32, Vec<Shape>, Vec<NodeId>)> = None;
+        let mut found: Option<(u32, Vec<Shape>, Vec<NodeId>)> = None;
         for gpu_type in cluster.gpu_type_ids() {
             if !self.site.serves(gpu_type, &job.partition) {
                 continue;
@@ -100,19 +104,19 @@ impl Slurm {
             if each == 0 || !all || enough.count() < count as usize {
                 continue;
             }
-            let (one, shapes, nodes) = seats.get_or_insert((count, Vec::new(), Vec::new()));
+            let (one, shapes, nodes) = found.get_or_insert((count, Vec::new(), Vec::new()));
             if *one == count {
                 shapes.push(Shape { gpu_type, gpus: each * count });
                 nodes.extend(allowed);
             }
         }
-        let (count, shapes, mut allowed) = seats?;
+        let (count, shapes, mut allowed) = found?;
         if required.len() == count as usize {
             allowed.clone_from(&required);
         }
         allowed.sort_unstable();
         let nodes = NodeChoice { count, required: required.into(), allowed: allowed.into() };
-        Some(Seats { shapes: shapes.into(), nodes: Some(nodes) })
+        Some(Eligibility { shapes: shapes.into(), nodes: Some(nodes) })
     }
 
     fn allows(&self, job: &SlurmJob, id: NodeId, gpu_type: GpuTypeId) -> bool {

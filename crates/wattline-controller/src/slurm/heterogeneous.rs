@@ -4,7 +4,7 @@
 //! for all of them they are let go. SLURM never puts two parts on one node, so nodes are dealt out
 //! among them beforehand.
 
-use super::eligibility::Seats;
+use super::eligibility::Eligibility;
 use super::instruction::{Begin, Instruction, JobName, JobUpdate};
 use super::limits::limits_of;
 use super::orders::{Order, Purpose, Target};
@@ -40,8 +40,8 @@ pub(super) enum Parts {
 
 /// Nodes for each part: those it must have, as many of one type as it needs, and its share of the
 /// rest. None if there are too few.
-fn deal(cluster: &Cluster, parts: &[Seats]) -> Option<Vec<Vec<NodeId>>> {
-    let choices: Vec<&NodeChoice> = parts.iter().filter_map(|seats| seats.nodes.as_ref()).collect();
+fn deal(cluster: &Cluster, parts: &[Eligibility]) -> Option<Vec<Vec<NodeId>>> {
+    let choices: Vec<&NodeChoice> = parts.iter().filter_map(|part| part.nodes.as_ref()).collect();
     let mut dealt: Vec<Vec<NodeId>> = choices.iter().map(|nodes| nodes.required.to_vec()).collect();
     let mut taken: BTreeSet<NodeId> = BTreeSet::new();
     if dealt.len() < parts.len() || !dealt.iter().flatten().all(|node| taken.insert(*node)) {
@@ -90,24 +90,25 @@ impl SlurmJob {
 
 impl Slurm {
     /// Where a part may run: on nodes that no other part may have. None if there are too few.
-    pub(super) fn seats_of_part(&self, job: &SlurmJob) -> Option<Seats> {
+    pub(super) fn eligibility_of_part(&self, job: &SlurmJob) -> Option<Eligibility> {
         let seen = self.seen.as_ref()?;
         let mut parts: Vec<&SlurmJob> = (seen.jobs())
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .collect();
         parts.sort_by_key(|part| part.het_job_offset);
-        let seats = parts.iter().map(|part| self.certain(part)).collect::<Option<Vec<Seats>>>()?;
-        let dealt = deal(&self.site.cluster, &seats)?;
+        let own_parts =
+            parts.iter().map(|part| self.certain(part)).collect::<Option<Vec<Eligibility>>>()?;
+        let dealt = deal(&self.site.cluster, &own_parts)?;
         let own = parts.iter().position(|part| part.key.id == job.key.id)?;
-        seats.into_iter().zip(dealt).nth(own).map(|(seats, allowed)| {
+        own_parts.into_iter().zip(dealt).nth(own).map(|(part, allowed)| {
             let of_type = |shape: &Shape| {
                 allowed.iter().filter(|id| self.site.node(**id).gpu_type == shape.gpu_type).count()
             };
             let nodes =
-                seats.nodes.map(|nodes| NodeChoice { allowed: allowed.clone().into(), ..nodes });
+                part.nodes.map(|nodes| NodeChoice { allowed: allowed.clone().into(), ..nodes });
             let count = nodes.as_ref().map_or(1, |nodes| nodes.count as usize);
-            let shapes = seats.shapes.iter().copied().filter(|shape| of_type(shape) >= count);
-            Seats { shapes: shapes.collect(), nodes }
+            let shapes = part.shapes.iter().copied().filter(|shape| of_type(shape) >= count);
+            Eligibility { shapes: shapes.collect(), nodes }
         })
     }
 
@@ -186,14 +187,14 @@ mod tests {
     use wattline_core::ids::GpuTypeId;
     use wattline_sim::scenario::Scenario;
 
-    fn part(count: u32, each: u32, required: &[u32], allowed: &[u32]) -> Seats {
+    fn part(count: u32, each: u32, required: &[u32], allowed: &[u32]) -> Eligibility {
         let ids = |all: &[u32]| all.iter().map(|id| NodeId(*id)).collect();
         let nodes = NodeChoice { count, required: ids(required), allowed: ids(allowed) };
         let shapes = [Shape { gpu_type: GpuTypeId(0), gpus: each * count }].into();
-        Seats { shapes, nodes: Some(nodes) }
+        Eligibility { shapes, nodes: Some(nodes) }
     }
 
-    fn dealt(parts: &[Seats]) -> Option<Vec<Vec<u32>>> {
+    fn dealt(parts: &[Eligibility]) -> Option<Vec<Vec<u32>>> {
         let text =
             "name = \"m\"\n[[nodes]]\ncount = 4\ngpu = \"h200\"\ngpus = 4\n[jobs]\ncount = 1\n";
         let instance = Scenario::parse(text, "m").unwrap().instance("m", None).unwrap();

@@ -1,4 +1,4 @@
-//! A stretch of a run over which its speed is measured, between two of its own reports.
+//! The part of a run over which its speed is measured, between two of its own reports.
 //!
 //! What is not training does not count: loading at its start, saving at its end, and whatever it
 //! said before it ran in this configuration.
@@ -7,7 +7,7 @@ use wattline_core::Timestamp;
 use wattline_core::placement::Configuration;
 use wattline_core::units::{Seconds, Watts};
 
-/// Less than this is no stretch to measure.
+/// A shorter window tells nothing.
 const LEAST: Seconds = Seconds::new(1.0);
 
 /// How far a job was.
@@ -27,9 +27,9 @@ pub(super) struct Measured {
     pub(super) power: Option<Watts>,
 }
 
-/// A stretch that is being measured.
+/// A window that is open.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(super) struct MeasurementWindow {
     pub(super) configuration: Configuration,
     /// Since when it runs so; what it said before is of another run.
     since: Timestamp,
@@ -43,7 +43,7 @@ pub(super) struct Stretch {
     is_measured: bool,
 }
 
-impl Stretch {
+impl MeasurementWindow {
     pub(super) fn new(configuration: Configuration, since: Timestamp) -> Self {
         Self {
             configuration,
@@ -85,7 +85,7 @@ impl Stretch {
         }
     }
 
-    /// What there is to say after this long; the next stretch begins there.
+    /// What there is to say after this long; the next window begins there.
     pub(super) fn due(&mut self, every: Seconds) -> Option<Measured> {
         let (from, last) = (self.from?, self.last?);
         let measured = self.between(from, last).filter(|measured| measured.seconds >= every)?;
@@ -127,7 +127,7 @@ mod tests {
         Report { at: at(seconds), done }
     }
 
-    fn stretch(since: f64) -> Stretch {
+    fn window(since: f64) -> MeasurementWindow {
         let configuration = Configuration {
             gpu_type: GpuTypeId(0),
             gpus: 2,
@@ -135,21 +135,21 @@ mod tests {
             batch: 64,
             power_limit: Watts::new(400.0),
         };
-        Stretch::new(configuration, at(since))
+        MeasurementWindow::new(configuration, at(since))
     }
 
     /// Ten a second, from second 12 on; it loads for two seconds and saves for three.
-    fn trained(until: f64) -> Stretch {
-        let mut stretch = stretch(10.0);
+    fn trained(until: f64) -> MeasurementWindow {
+        let mut window = window(10.0);
         // The last run's last word.
-        stretch.heard(report(3.0, 100.0), None);
+        window.heard(report(3.0, 100.0), None);
         let mut now = 10.0;
         while now <= until {
             let done = 100.0 + 10.0 * (now - 12.0).max(0.0);
-            stretch.heard(report(now, done), Some(Watts::new(300.0)));
+            window.heard(report(now, done), Some(Watts::new(300.0)));
             now += 0.5;
         }
-        stretch
+        window
     }
 
     fn rate(measured: &Measured) -> f64 {
@@ -158,40 +158,40 @@ mod tests {
 
     #[test]
     fn loading_saving_and_what_another_run_said_are_no_training() {
-        let mut stretch = trained(20.0);
+        let mut window = trained(20.0);
         // It saves.
-        stretch.heard(report(21.0, 180.0), Some(Watts::new(300.0)));
-        let end = stretch.end(report(23.0, 180.0)).unwrap();
+        window.heard(report(21.0, 180.0), Some(Watts::new(300.0)));
+        let end = window.end(report(23.0, 180.0)).unwrap();
         assert_eq!((rate(&end), end.until), (10.0, at(20.0)));
         assert_eq!(end.power, Some(Watts::new(300.0)));
     }
 
     #[test]
-    fn one_stretch_follows_the_other_without_a_gap() {
-        let mut stretch = trained(17.0);
-        assert_eq!(stretch.due(Seconds::new(5.0)), None);
+    fn one_window_follows_the_other_without_a_gap() {
+        let mut window = trained(17.0);
+        assert_eq!(window.due(Seconds::new(5.0)), None);
         for tenth in 171..=230_u32 {
             let now = f64::from(tenth) / 10.0;
-            stretch.heard(report(now, 100.0 + 10.0 * (now - 12.0)), None);
+            window.heard(report(now, 100.0 + 10.0 * (now - 12.0)), None);
         }
-        let first = stretch.due(Seconds::new(5.0)).unwrap();
-        assert_eq!(stretch.due(Seconds::new(0.1)), None, "said once");
-        stretch.heard(report(24.0, 220.0), None);
-        let next = stretch.due(Seconds::new(1.0)).unwrap();
+        let first = window.due(Seconds::new(5.0)).unwrap();
+        assert_eq!(window.due(Seconds::new(0.1)), None, "said once");
+        window.heard(report(24.0, 220.0), None);
+        let next = window.due(Seconds::new(1.0)).unwrap();
         assert!((rate(&first) - 10.0).abs() < 1e-9 && first.until == at(23.0));
         assert_eq!((next.processed, next.seconds), (10.0, Seconds::new(1.0)));
         // Nothing new since: what comes now is saving.
-        assert_eq!(stretch.end(report(30.0, 225.0)), None);
+        assert_eq!(window.end(report(30.0, 225.0)), None);
     }
 
     #[test]
     fn a_run_that_says_little_is_measured_as_a_whole() {
-        let mut stretch = stretch(0.0);
-        stretch.heard(report(1.0, 0.0), None);
-        let end = stretch.end(report(11.0, 50.0)).unwrap();
+        let mut window = window(0.0);
+        window.heard(report(1.0, 0.0), None);
+        let end = window.end(report(11.0, 50.0)).unwrap();
         assert_eq!((rate(&end), end.power), (5.0, None));
-        assert_eq!(stretch.end(report(1.5, 50.0)), None, "too short");
-        assert_eq!(stretch.end(report(11.0, 0.0)), None, "nothing done");
-        assert!(stretch.is_behind(report(12.0, -1.0)) && !stretch.is_behind(report(12.0, 0.0)));
+        assert_eq!(window.end(report(1.5, 50.0)), None, "too short");
+        assert_eq!(window.end(report(11.0, 0.0)), None, "nothing done");
+        assert!(window.is_behind(report(12.0, -1.0)) && !window.is_behind(report(12.0, 0.0)));
     }
 }

@@ -71,7 +71,7 @@ use crate::job_registry::JournalNote;
 use accounting::Accounting;
 use crew::{Crew, Heard, Looked};
 use link::Link;
-use measurement_window::Stretch;
+use measurement_window::MeasurementWindow;
 use meters::Meters;
 use orders::{Order, Orders, Outcome, Purpose, Stamp, Switched, Target, Ticks};
 use read::SlurmJob;
@@ -159,7 +159,7 @@ pub struct Slurm {
     absent: BTreeMap<JobId, Timestamp>,
     /// When something was last put right about a job.
     corrected: BTreeMap<u32, Timestamp>,
-    stretches: BTreeMap<JobId, Stretch>,
+    windows: BTreeMap<JobId, MeasurementWindow>,
     meters: Meters,
     /// Jobs of SLURM that are not over, and how many jobs were looked through for them.
     open: (BTreeSet<JobId>, usize),
@@ -214,7 +214,7 @@ impl Slurm {
             limits_failed: BTreeSet::new(),
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
-            stretches: BTreeMap::new(),
+            windows: BTreeMap::new(),
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),
             foreign: BTreeSet::new(),

@@ -121,7 +121,7 @@ impl Slurm {
             Some(before) => {
                 let (before, asks) = (Asks::of(&before), Asks::of(job));
                 // What could not run anywhere may be possible since nodes have changed.
-                if before == asks && !(empty && self.seats(&state.job, job).is_some()) {
+                if before == asks && !(empty && self.eligibility(&state.job, job).is_some()) {
                     return;
                 }
                 before

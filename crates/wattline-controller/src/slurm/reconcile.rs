@@ -231,12 +231,12 @@ impl Slurm {
                 };
                 match self.runs(job, slurm, planned) {
                     Runs::AsPlanned => {
-                        self.stretches.remove(&id);
+                        self.windows.remove(&id);
                         news.push(started());
                     }
                     // Where it runs now is a fact, whoever has decided that.
                     Runs::Within | Runs::Elsewhere => {
-                        self.stretches.remove(&id);
+                        self.windows.remove(&id);
                         self.found(id, job, known, news);
                     }
                     Runs::Unknown => {}
@@ -292,24 +292,24 @@ impl Slurm {
         if job.state == State::Completed {
             self.measure(now, id, job, known, true, news);
             self.learn_overrun(id, job, state, known, news);
-            self.stretches.remove(&id);
+            self.windows.remove(&id);
             self.ended(id, job, news);
             news.push(BackendEvent::Event(Event::Finished(id)));
         } else if job.state.is_over() {
-            self.stretches.remove(&id);
+            self.windows.remove(&id);
             self.ended(id, job, news);
             news.push(BackendEvent::Event(Event::Cancelled(id)));
             let done = self.saved(now, job, state, asked);
             news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
         } else if !asked && self.exited_unasked(id, job, known) {
             self.measure(now, id, job, known, true, news);
-            self.stretches.remove(&id);
+            self.windows.remove(&id);
             Self::ended_unasked(id, job, news);
             let done = self.saved(now, job, state, true);
             news.push(BackendEvent::Event(Event::Stopped { job: id, run, done }));
         } else if job.state.waits() || requeued {
             self.measure(now, id, job, known, true, news);
-            self.stretches.remove(&id);
+            self.windows.remove(&id);
             let done = self.saved(now, job, state, asked);
             if state.is_foreign() {
                 // It counts again as soon as it runs again.

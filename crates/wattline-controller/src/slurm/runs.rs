@@ -1,7 +1,7 @@
 //! What runs say about themselves, made into measurements.
 
 use super::Slurm;
-use super::measurement_window::{Report, Stretch};
+use super::measurement_window::{MeasurementWindow, Report};
 use super::progress::Said;
 use super::read::SlurmJob;
 use crate::backend::{BackendEvent, Known};
@@ -38,15 +38,16 @@ impl Slurm {
         let report = Report { at, done: said.done };
         let power = self.gpu_power(held, known);
         let configuration = held.configuration;
-        let stretch = self.stretches.entry(id).or_insert_with(|| Stretch::new(configuration, now));
-        if stretch.configuration != configuration || stretch.is_behind(report) {
-            *stretch = Stretch::new(configuration, now);
+        let window =
+            self.windows.entry(id).or_insert_with(|| MeasurementWindow::new(configuration, now));
+        if window.configuration != configuration || window.is_behind(report) {
+            *window = MeasurementWindow::new(configuration, now);
         }
         let measured = if ends {
-            stretch.end(report)
+            window.end(report)
         } else {
-            stretch.heard(report, power);
-            stretch.due(self.site.config.measure_every)
+            window.heard(report, power);
+            window.due(self.site.config.measure_every)
         };
         let Some(measured) = measured else { return };
         news.push(BackendEvent::Event(Event::Progress { job: id, done: Work(said.done) }));

@@ -2,7 +2,7 @@
 
 use super::Slurm;
 use super::command::printable;
-use super::eligibility::{self, Seats};
+use super::eligibility::{self, Eligibility};
 use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
@@ -138,10 +138,10 @@ impl Slurm {
             nodes: None,
         };
         if waits {
-            let Seats { shapes, nodes } = match self.seats(&shaped, job) {
-                Some(seats) => seats,
+            let Eligibility { shapes, nodes } = match self.eligibility(&shaped, job) {
+                Some(found) => found,
                 // It waits all the same, and its owner is told why.
-                None if controlled => Seats { shapes: Arc::default(), nodes: None },
+                None if controlled => Eligibility { shapes: Arc::default(), nodes: None },
                 None => return Err("no node of its partition has such GPUs"),
             };
             if let (Some(_), Some(shape)) = (&nodes, shapes.first()) {

@@ -24,7 +24,7 @@ pub enum Event {
     Clock,
     /// A user asks for a job. It gets the next id, see [`State::job_count`](crate::state::State).
     Submitted(Arc<Job>),
-    /// A user takes a job back.
+    /// A user cancels a job.
     Cancelled(JobId),
     /// A user asks for another deadline or weight.
     Updated {

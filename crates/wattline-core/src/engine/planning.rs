@@ -222,7 +222,8 @@ impl Engine<'_> {
     pub fn judge(&mut self, now: Timestamp, request: &PlanRequest, mut plan: Plan) -> Verdict {
         let fresh = request.revision == self.revision;
         let mut dropped = 0;
-        self.revisit_at(now, plan.revisit);
+        // A time that has passed meanwhile is now.
+        self.revisit = plan.revisit.filter(|at| *at > request.at).map(|at| at.max(now));
         if !fresh {
             dropped = self.trim(&mut plan);
             plan.based_on = self.plan;

@@ -207,7 +207,7 @@ impl JobState {
         self.on_hold
     }
 
-    /// Its user has taken it back.
+    /// Its user has cancelled it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled

@@ -566,6 +566,9 @@ impl Scenario {
         const GPU: &str = "from 0 W to 100 kW";
         for gpu in &self.gpu {
             let fields = [
+                ("gpu.idle", gpu.idle),
+                ("gpu.min_limit", gpu.min_limit),
+                ("gpu.default_limit", gpu.default_limit),
                 ("gpu.busy", gpu.busy),
                 ("gpu.max_limit", gpu.max_limit),
                 ("gpu.limit_step", gpu.limit_step),
@@ -576,6 +579,19 @@ impl Scenario {
         }
         const PRICE: &str = "from 0 to a million EUR/kWh";
         within("prices.energy", self.prices.energy.get(), 0.0, 1e6, PRICE)?;
+        // Coal emits some 1,000 g/kWh, and the dearest carbon tax is some 130 EUR/t.
+        const CARBON: &str = "from 0 to 100 kg/kWh";
+        const CARBON_PRICE: &str = "from 0 to a million EUR/t";
+        let prices = &self.prices;
+        for rule in &prices.energy_rules {
+            within("prices.energy_rules.value", rule.value.get(), 0.0, 1e6, PRICE)?;
+        }
+        within("prices.carbon", prices.carbon.unwrap_or_default().get(), 0.0, 1e5, CARBON)?;
+        for rule in &prices.carbon_rules {
+            within("prices.carbon_rules.value", rule.value.get(), 0.0, 1e5, CARBON)?;
+        }
+        let carbon_price = prices.carbon_price.unwrap_or_default().get();
+        within("prices.carbon_price", carbon_price, 0.0, 1e6, CARBON_PRICE)?;
         for group in &self.nodes {
             let most = MOST_NODE_POWER.get();
             let drawn = group.by_busy_gpus.iter().map(|watts| ("nodes.by_busy_gpus", Some(*watts)));
@@ -625,6 +641,25 @@ impl Scenario {
             [("world.start_delay", world.start_delay), ("world.stop_delay", world.stop_delay)]
         {
             within(field, delay.get(), 0.0, 3600.0, "0 s to 1 h")?;
+        }
+        // Sums of such times stay within what a time stamp can hold.
+        const TIME: &str = "from 0 s to 1e9 s, which are 30 years";
+        let times = [
+            ("jobs.restart", jobs.restart.unwrap_or_default()),
+            ("jobs.duration.min", jobs.duration.min),
+            ("world.node_repair", world.node_repair),
+            ("engine.debounce", self.engine.debounce),
+            ("engine.budget_lead", self.engine.budget_lead),
+        ];
+        let of_nodes = self.nodes.iter().flat_map(|group| {
+            [("nodes.boot_time", group.boot_time), ("nodes.shutdown_time", group.shutdown_time)]
+        });
+        let of_bursts = match jobs.arrivals {
+            Arrivals::Bursts { within, .. } => Some(("jobs.arrivals.within", within)),
+            _ => None,
+        };
+        for (field, time) in times.into_iter().chain(of_nodes).chain(of_bursts) {
+            within(field, time.get(), 0.0, 1e9, TIME)?;
         }
         for (field, every) in [
             ("world.measure_every", world.measure_every),

@@ -531,7 +531,7 @@ fn input_errors_are_passed_on() {
 fn published_traces_are_read_whole() {
     let shared = std::env::var("WATTLINE_SHARED").ok();
     let Some(shared) = shared.filter(|path| Path::new(path).join("data/traces").exists()) else {
-        eprintln!("skipped: WATTLINE_SHARED does not say where the published traces are");
+        wattline_testing::skipped("WATTLINE_SHARED does not say where the published traces are");
         return;
     };
     let traces = Path::new(&shared).join("data/traces");

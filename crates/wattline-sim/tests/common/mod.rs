@@ -45,7 +45,7 @@ pub(crate) fn shared(path: &str) -> Option<PathBuf> {
         .map(|shared| PathBuf::from(shared).join(path))
         .filter(|path| path.exists());
     if found.is_none() {
-        eprintln!("skipped: WATTLINE_SHARED does not lead to {path}");
+        wattline_testing::skipped(&format!("WATTLINE_SHARED does not lead to {path}"));
     }
     found
 }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// the price of not knowing is found
     #[arg(long)]
     no_oracle: bool,
-    /// Do not look for a cost that no schedule stays below
+    /// Skip the lower bound on cost
     #[arg(long)]
     no_bound: bool,
     /// Write report.html, results.json and one jobs-POLICY.csv per policy to this folder

@@ -12,7 +12,7 @@ use wattline_core::units::{EurosPerSecond, Seconds};
 pub(crate) enum Command {
     /// Show all that is known about a job
     Show(Args),
-    /// Take a job back; if it runs, it saves what it has done and leaves its GPUs
+    /// Cancel a job. A running job checkpoints first, then frees its GPUs
     Cancel(Args),
     /// Let a job wait until it is released
     Hold(Args),

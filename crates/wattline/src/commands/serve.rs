@@ -151,7 +151,7 @@ fn emulated(args: &Args) -> Result<()> {
     let arrived = controller.intake().jobs_without_origin();
     let cluster_clock = ClusterClock::new(controller.now(), args.speed);
     let (cluster, physics) = (Arc::clone(&instance.cluster), Arc::clone(&instance.physics));
-    let stage = Stage {
+    let service = Service {
         controller,
         cluster_clock,
         workloads: Box::new(Emulation { cluster, physics }),
@@ -160,7 +160,7 @@ fn emulated(args: &Args) -> Result<()> {
         stay: args.stay,
         mode: None,
     };
-    drive(args, stage, Arrivals { jobs: &instance.jobs, next: arrived })
+    drive(args, service, Arrivals { jobs: &instance.jobs, next: arrived })
 }
 
 /// Over SLURM, by the clock.
@@ -192,7 +192,7 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
     if is_new || *controller.engine().prices() != live.parts.prices {
         controller.intake().set_prices(now, live.parts.prices.clone()).map_err(failed)?;
     }
-    let stage = Stage {
+    let service = Service {
         cluster_clock: ClusterClock::new(now, 1.0),
         controller,
         workloads: Box::new(BySbatch),
@@ -201,7 +201,7 @@ fn on_slurm(args: &Args, path: &Path) -> Result<()> {
         stay: true,
         mode: Some(live.config.mode),
     };
-    drive(args, stage, ())
+    drive(args, service, ())
 }
 
 /// Another policy may be wanted than the one that decided so far.
@@ -221,7 +221,7 @@ fn say_who_decides(before: &str, wanted: &str) {
 }
 
 /// What is driven.
-struct Stage<B> {
+struct Service<B> {
     controller: Controller<B>,
     cluster_clock: ClusterClock,
     workloads: Box<dyn Workloads>,
@@ -234,8 +234,8 @@ struct Stage<B> {
     mode: Option<Mode>,
 }
 
-fn drive<B: Backend + Metered>(args: &Args, stage: Stage<B>, feed: impl Feed) -> Result<()> {
-    let Stage { controller, cluster_clock, workloads, start, jobs, stay, mode } = stage;
+fn drive<B: Backend + Metered>(args: &Args, service: Service<B>, feed: impl Feed) -> Result<()> {
+    let Service { controller, cluster_clock, workloads, start, jobs, stay, mode } = service;
     let access = access(&args.api)?;
     for (number, why) in &controller.opened().refused {
         tracing::warn!("the snapshot after entry {number} was not used: {why}");

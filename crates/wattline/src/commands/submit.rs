@@ -16,7 +16,7 @@ use wattline_core::units::{EurosPerSecond, Seconds};
 pub(crate) struct Args {
     #[command(flatten)]
     job: Job,
-    /// A batch script for SLURM: it is submitted by sbatch, with what is said here as its comment
+    /// A batch script for SLURM: submit it with sbatch; these options go into --comment
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     script: Option<PathBuf>,
     /// Options for sbatch, with --script

@@ -123,7 +123,7 @@ fn drawn(
     let cluster = Arc::clone(&instance.cluster);
     let mut recorded = Recorded::new(cluster, instance.start, prices, budget);
     for (at, change) in changes.into_iter().take_while(|(at, _)| *at <= until) {
-        recorded.take_in(at.max(instance.start), change);
+        recorded.apply(at.max(instance.start), change);
     }
     let meter = recorded.close(until);
     let energy = meter.energy();

@@ -31,7 +31,7 @@ enum Fate {
     Done,
     /// It ended with an error, at its time limit, or nobody knows how.
     Failed,
-    /// Its user took it back.
+    /// Its user cancelled it.
     TakenBack,
     /// It ran when the record ends.
     CutOff,
@@ -42,7 +42,7 @@ enum Fate {
 }
 
 fn fate(past: &Past) -> Fate {
-    // Who takes a job back by the API leaves no word about it in SLURM.
+    // Who cancels a job by the API leaves no word about it in SLURM.
     let by_user = past.how.as_deref().is_none_or(|how| how == "cancelled");
     match (past.runs.is_empty(), past.end, past.cancelled) {
         (true, Some(_), _) => Fate::Unseen,
@@ -68,7 +68,7 @@ pub(super) fn recorded(
     let mut measured = Measured::new(&known);
     let history = History::read(store, |at, measurement| {
         if measurement.workload != IN_SECONDS {
-            measured.take_in(measurement);
+            measured.observe(measurement);
             all.observe(measurement);
             if since.is_some_and(|since| at < since) {
                 then.observe(measurement);

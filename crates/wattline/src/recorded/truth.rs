@@ -74,7 +74,7 @@ impl Measured {
     }
 
     /// What a run has shown.
-    pub(super) fn take_in(&mut self, m: &Measurement) {
+    pub(super) fn observe(&mut self, m: &Measurement) {
         let sound = |value: f64| value.is_finite() && value > 0.0;
         if sound(m.processed.0) && sound(m.seconds.get()) {
             let sum = self.here.entry(key(m.workload, &m.configuration)).or_default();

@@ -163,6 +163,13 @@ impl Running {
         self.child.id()
     }
 
+    /// Ends it as systemd would.
+    pub(crate) fn stop(&mut self) {
+        let id = self.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.wait().success());
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()

@@ -45,12 +45,12 @@ impl Lab {
     /// Starts one, unless this is not the machine for it.
     pub fn up(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
         if std::env::var_os("WATTLINE_LAB").is_some_and(|lab| lab == "no") {
-            eprintln!("skipped: WATTLINE_LAB=no");
+            wattline_testing::skipped("WATTLINE_LAB=no");
             return None;
         }
         let id = Command::new("id").arg("-u").output().unwrap();
         if String::from_utf8_lossy(&id.stdout).trim() != "0" {
-            eprintln!("skipped: a SLURM lab needs root");
+            wattline_testing::skipped("a SLURM lab needs root");
             return None;
         }
         let folder = PathBuf::from(format!("/tmp/wattline-{name}-{}", std::process::id()));

@@ -9,7 +9,7 @@ use wattline_core::Timestamp;
 
 /// A token that ends within this is told of. `scontrol token` gives half an hour if nothing else is
 /// said, so whoever exchanges tokens does it at least that often.
-const SOON_S: i64 = 600;
+const WARN_BEFORE_S: i64 = 600;
 /// One that lasts longer than this, or for ever, is as good as a password.
 const LONG_S: i64 = 400 * 86_400;
 
@@ -86,7 +86,7 @@ fn token(rest: &Rest, now: i64) -> Finding {
             Finding::warn(WHAT, found, "give it a lifespan, and exchange it in time")
         }
         Some(left) if left <= 0 => Finding::wrong(WHAT, format!("it ended {} s ago", -left), fix),
-        Some(left) if left < SOON_S => {
+        Some(left) if left < WARN_BEFORE_S => {
             let fix = "exchange the file's content in time; it is read again when it changes";
             Finding::warn(WHAT, format!("it ends in {left} s"), fix)
         }

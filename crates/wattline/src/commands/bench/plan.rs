@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wattline_core::engine::Event;
 use wattline_sim::foresight::Foresight;
 use wattline_sim::simulation::SimulationError;
-use wattline_sim::synthetic::{self, Size, Stage};
+use wattline_sim::synthetic::{self, Size, SyntheticCluster};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -154,17 +154,18 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
     let to_come = args.repeat / 2 + MEASURED as u32 + 2;
     let instance = synthetic::instance(size, to_come, args.foresight, args.seed)
         .map_err(|error| Failure::Failed(error.into()))?;
-    let mut stage = Stage::new(instance, size.jobs as usize, &args.policy).map_err(failed)?;
+    let mut cluster =
+        SyntheticCluster::new(instance, size.jobs as usize, &args.policy).map_err(failed)?;
     let build_s = began.elapsed().as_secs_f64();
-    let running = stage.running();
+    let running = cluster.running();
 
     let most = Duration::from_secs_f64(args.most_seconds);
     let mut scratch: Vec<f64> = Vec::new();
     let mut spent = Duration::ZERO;
     while scratch.len() <= FROM_SCRATCH && (scratch.len() < 2 || spent < most) {
         let policy = wattline_policies::policy(&args.policy).map_err(Failure::input)?;
-        let mut fork = stage.fork(policy).map_err(failed)?;
-        let now = stage.now();
+        let mut fork = cluster.fork(policy).map_err(failed)?;
+        let now = cluster.now();
         let began = Instant::now();
         let taken = fork.handle(now, Event::Clock);
         let took = began.elapsed();
@@ -175,12 +176,12 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
     // The first of them filled the predictor's tables.
     let first_ms = scratch.remove(0);
 
-    stage.plan().map_err(failed)?;
-    stage.settle().map_err(failed)?;
-    let mut plans = after_events(&mut stage, args.repeat as usize, most, false)?;
+    cluster.plan().map_err(failed)?;
+    cluster.settle().map_err(failed)?;
+    let mut plans = after_events(&mut cluster, args.repeat as usize, most, false)?;
     let learns = args.foresight == Foresight::Learned;
     let measured = if learns { MEASURED.min(args.repeat as usize) } else { 0 };
-    let mut measured = after_events(&mut stage, 2 * measured, most, true)?;
+    let mut measured = after_events(&mut cluster, 2 * measured, most, true)?;
     let mean = sorted_mean(&mut plans);
     let scratch_mean = sorted_mean(&mut scratch);
     let measured_mean = sorted_mean(&mut measured);
@@ -201,7 +202,7 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
         scratch_ms_mean: scratch_mean,
         scratch_ms_max: at(&scratch, 1.0),
         first_ms,
-        refused: stage.engine().stats().refused,
+        refused: cluster.engine().stats().refused,
         build_s,
         peak_memory_mb: peak_memory_mb(),
         growth: None,
@@ -211,7 +212,7 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
 
 /// Times of plans, each after an event; where jobs are measured, only of those after an end.
 fn after_events(
-    stage: &mut Stage,
+    cluster: &mut SyntheticCluster,
     events: usize,
     most: Duration,
     measured: bool,
@@ -223,17 +224,17 @@ fn after_events(
         if event > 0 && spent >= most {
             break;
         }
-        let unfinished = stage.engine().state().unfinished();
-        stage.step(measured).map_err(failed)?;
-        let ended = stage.engine().state().unfinished() < unfinished;
-        let made = stage.engine().stats().plans;
+        let unfinished = cluster.engine().state().unfinished();
+        cluster.step(measured).map_err(failed)?;
+        let ended = cluster.engine().state().unfinished() < unfinished;
+        let made = cluster.engine().stats().plans;
         let began = Instant::now();
-        stage.plan().map_err(failed)?;
+        cluster.plan().map_err(failed)?;
         let took = began.elapsed();
-        if stage.engine().stats().plans == made {
+        if cluster.engine().stats().plans == made {
             return Err(Failure::Failed(anyhow!("an event was not followed by a plan")));
         }
-        stage.settle().map_err(failed)?;
+        cluster.settle().map_err(failed)?;
         spent += took;
         if ended || !measured {
             plans.push(millis(took));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use wattline_controller::daemon::{ClusterClock, Daemon, Drive, Emulation};
+use wattline_controller::daemon::{ClusterClock, Drive, Emulation, ReadModel};
 use wattline_controller::http::{Access, Api, Audit, Limits, Listening, Sockets, claim};
 use wattline_controller::journal::Store;
 use wattline_controller::plan_time::PLAN_LIMIT;
@@ -35,6 +35,13 @@ pub(crate) struct Args {
     /// For how many seconds
     #[arg(long, value_name = "S", default_value_t = 20)]
     seconds: u32,
+    /// After that, how many seconds clients submit, and then read jobs, each as fast as it is
+    /// answered; 0: not at all
+    #[arg(long, value_name = "S", default_value_t = 5)]
+    flat_out: u32,
+    /// How many clients do that
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    clients: u32,
     /// Seconds of the emulated cluster in a second
     #[arg(long, value_name = "X", default_value_t = 60.0)]
     speed: f64,
@@ -67,6 +74,12 @@ struct Report {
     requests: usize,
     failed: usize,
     per_second: f64,
+    /// Each client sends its next request when the last one was answered; a submission is answered
+    /// when it is on the disk. `null` if that was not measured.
+    flat_out_clients: u32,
+    submitted_per_second: Option<f64>,
+    read_per_second: Option<f64>,
+    flat_out_failed: usize,
     /// From when it should have been sent to its last byte.
     api_p50_ms: f64,
     api_p99_ms: f64,
@@ -120,17 +133,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let before = daemon.read_model();
     let (queued, running) = (before.unfinished.len() - before.running, before.running);
     let (socket, rate, seconds) = (files.with("sock"), args.rate, args.seconds);
-    let waker = daemon.waker();
+    let (clients, time) = (args.clients, Duration::from_secs(args.flat_out.into()));
+    let (waker, beside) = (daemon.waker(), daemon.clone());
     let asking = std::thread::spawn(move || {
-        let asked = ask(&socket, rate, seconds, filled as u32);
+        let measured = ask(&socket, rate, seconds, filled as u32).and_then(|asked| {
+            // As things were before the queue grew by thousands.
+            let (read_model, peak_memory_mb) = (beside.read_model(), super::peak_memory_mb());
+            let flat_out = ask_flat_out(&socket, clients, time, filled as u32)?;
+            Ok(Measured { asked, read_model, peak_memory_mb, flat_out })
+        });
         waker.stop();
-        asked
+        measured
     });
     let driven = drive.run((), |_| {});
     drop(listening);
-    let asked = asking.join().map_err(|_| Failure::Failed(anyhow!("the clients broke")))?;
+    let measured = asking.join().map_err(|_| Failure::Failed(anyhow!("the clients broke")))?;
     driven.map_err(|error| Failure::Failed(error.into()))?;
-    let report = report(args, &daemon, asked.map_err(Failure::Failed)?, (queued, running), first);
+    let measured = measured.map_err(Failure::Failed)?;
+    let report = report(args, &measured, (queued, running), first);
     if args.json {
         return output::json(&report);
     }
@@ -224,6 +244,82 @@ enum Kind {
     Submit,
 }
 
+struct Measured {
+    asked: Asked,
+    /// When these had been asked.
+    read_model: Arc<ReadModel>,
+    peak_memory_mb: f64,
+    flat_out: FlatOut,
+}
+
+/// How many were answered in a second, and how many were not answered well.
+struct FlatOut {
+    submitted: Option<f64>,
+    read: Option<f64>,
+    failed: usize,
+}
+
+/// Clients that do nothing else: all submit for some time, then all read.
+fn ask_flat_out(socket: &Path, clients: u32, time: Duration, jobs: u32) -> anyhow::Result<FlatOut> {
+    let mut flat_out = FlatOut { submitted: None, read: None, failed: 0 };
+    if time.is_zero() {
+        return Ok(flat_out);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for kind in [Kind::Submit, Kind::Show] {
+        let (answered, failed, took) =
+            runtime.block_on(all_flat_out(socket, clients, kind, time, jobs))?;
+        let a_second = Some(answered as f64 / took.as_secs_f64());
+        match kind {
+            Kind::Submit => flat_out.submitted = a_second,
+            _ => flat_out.read = a_second,
+        }
+        flat_out.failed += failed;
+    }
+    Ok(flat_out)
+}
+
+async fn all_flat_out(
+    socket: &Path,
+    clients: u32,
+    kind: Kind,
+    time: Duration,
+    jobs: u32,
+) -> anyhow::Result<(usize, usize, Duration)> {
+    let began = Instant::now();
+    let mut all = Vec::new();
+    for client in 0..clients {
+        let stream = UnixStream::connect(socket).await.context("cannot connect")?;
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        all.push(tokio::spawn(async move {
+            let (mut answered, mut failed) = (0, 0);
+            while began.elapsed() < time {
+                // Numbers that no other request of this run has.
+                let number = FLAT_OUT_FROM + (answered + failed) as u32 * clients + client;
+                let job = number.wrapping_mul(2_654_435_761) % jobs.max(1);
+                let answer = match request(kind, number, job) {
+                    Ok(request) => answer(&mut sender, request).await,
+                    Err(_) => None,
+                };
+                match answer {
+                    Some(status) if status.is_success() => answered += 1,
+                    Some(_) => failed += 1,
+                    // The connection is gone.
+                    None => return (answered, failed + 1),
+                }
+            }
+            (answered, failed)
+        }));
+    }
+    let (mut answered, mut failed) = (0, 0);
+    for client in all {
+        let (well, badly) = client.await?;
+        (answered, failed) = (answered + well, failed + badly);
+    }
+    Ok((answered, failed, began.elapsed()))
+}
+
 struct Asked {
     times: Vec<(Kind, Duration)>,
     failed: usize,
@@ -232,6 +328,8 @@ struct Asked {
 
 /// Connections that are kept open.
 const CLIENTS: u32 = 16;
+/// Requests at an even rate are numbered from 0, and there are fewer than this.
+const FLAT_OUT_FROM: u32 = 1 << 30;
 
 /// Asks at an even rate, whether the answers come or not.
 fn ask(socket: &Path, rate: u32, seconds: u32, jobs: u32) -> anyhow::Result<Asked> {
@@ -325,12 +423,11 @@ fn quantile(times: &mut [Duration], share: f64) -> f64 {
 
 fn report(
     args: &Args,
-    daemon: &Daemon,
-    asked: Asked,
+    measured: &Measured,
     (queued, running): (usize, usize),
     first: Duration,
 ) -> Report {
-    let read_model = daemon.read_model();
+    let Measured { asked, read_model, peak_memory_mb, flat_out } = measured;
     let of = |kind: Option<Kind>, share: f64| {
         let wanted = asked.times.iter().filter(|(k, _)| kind.is_none_or(|kind| *k == kind));
         quantile(&mut wanted.map(|(_, time)| *time).collect::<Vec<_>>(), share)
@@ -351,13 +448,17 @@ fn report(
         requests: asked.times.len(),
         failed: asked.failed,
         per_second: asked.times.len() as f64 / asked.took.as_secs_f64(),
+        flat_out_clients: args.clients,
+        submitted_per_second: flat_out.submitted,
+        read_per_second: flat_out.read,
+        flat_out_failed: flat_out.failed,
         api_p50_ms: of(None, 0.5),
         api_p99_ms: of(None, 0.99),
         api_max_ms: of(None, 1.0),
         submit_p99_ms: of(Some(Kind::Submit), 0.99),
         list_p99_ms: of(Some(Kind::List), 0.99),
         show_p99_ms: of(Some(Kind::Show), 0.99),
-        peak_memory_mb: super::peak_memory_mb(),
+        peak_memory_mb: *peak_memory_mb,
         copies: read_model.turns.copies,
         copy_max_ms: milliseconds(read_model.turns.longest_copy),
         outlook_ms: milliseconds(read_model.outlook.took),
@@ -369,10 +470,18 @@ fn report(
 }
 
 fn text(r: &Report) -> String {
+    let flat_out = match (r.submitted_per_second, r.read_per_second) {
+        (Some(submitted), Some(read)) => format!(
+            "flat out       {} clients: {submitted:.0} submissions acknowledged a second, {read:.0} jobs read a second, {} failed\n",
+            r.flat_out_clients, r.flat_out_failed
+        ),
+        _ => String::new(),
+    };
     format!(
         "{} jobs wait and {} run on {} nodes with {} GPUs, policy {}\n\
          control cycle  p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms of {} turns; {:.0} ms for the longest while the queue was filled\n\
          API            p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms of {} requests at {:.0} a second, {} failed (p99: list {:.2}, job {:.2}, submit {:.2})\n\
+         {flat_out}\
          outlook        {} of {} jobs foreseen to their end, {} ahead (every plan {} ahead), in {:.1} s beside the loop; {} copies for that, the longest {:.1} ms of the loop\n\
          memory         {:.0} MB at its peak, clients included\n",
         r.queued,

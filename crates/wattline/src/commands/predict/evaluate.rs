@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use wattline_core::units::Watts;
-use wattline_predict::baseline::Way;
+use wattline_predict::baseline::BaselineMethod;
 use wattline_predict::evaluate::{Errors, Evaluation, HeldOut, Trial, hold_out, summary};
 use wattline_predict::noise::{self, NoiseFloor, Spread};
 use wattline_predict::reading::Reading;
@@ -176,7 +176,7 @@ struct Found<'a> {
     /// Its readings and those of the second pass.
     all: Vec<Reading>,
     held_out: Vec<HeldOut>,
-    fallbacks: [Option<Way>; 2],
+    fallbacks: [Option<BaselineMethod>; 2],
     evaluation: Evaluation,
     compared: Option<Comparison>,
     floor: Option<NoiseFloor>,
@@ -235,10 +235,10 @@ fn find<'a>(group: &'a Group, again: &[Group], count: usize) -> Option<Found<'a>
     Some(Found { group, held_out, fallbacks, evaluation, compared, floor, all })
 }
 
-fn way(way: Way) -> &'static str {
+fn way(way: BaselineMethod) -> &'static str {
     match way {
-        Way::Lines => "lines",
-        Way::Nearest => "nearest",
+        BaselineMethod::Lines => "lines",
+        BaselineMethod::Nearest => "nearest",
     }
 }
 

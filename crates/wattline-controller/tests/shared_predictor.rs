@@ -31,7 +31,7 @@ fn turn(
 }
 
 /// They say the same of every job in every shape.
-fn assert_same(engine: &Engine<'_>, twin: &dyn Predictor) -> usize {
+fn assert_same(engine: &Engine<'_>, copy: &dyn Predictor) -> usize {
     let state = engine.state();
     let mut measured = 0;
     for id in (0..state.job_count() as u32).map(JobId) {
@@ -39,16 +39,16 @@ fn assert_same(engine: &Engine<'_>, twin: &dyn Predictor) -> usize {
         for shape in state.cluster().menu(&job.job).iter() {
             let configuration = state.cluster().plain_configuration(&job.job, *shape);
             let one = engine.predictor().predict(&job.job, &configuration);
-            assert_eq!(one, twin.predict(&job.job, &configuration), "{id}");
+            assert_eq!(one, copy.predict(&job.job, &configuration), "{id}");
             measured += one.map_or(0, |p| usize::from(p.measurements > 0));
         }
-        assert_eq!(engine.predictor().restart(&job.job), twin.restart(&job.job));
+        assert_eq!(engine.predictor().restart(&job.job), copy.restart(&job.job));
     }
     measured
 }
 
 #[test]
-fn a_twin_that_hears_the_same_says_the_same_also_after_a_restart() {
+fn a_shared_predictor_that_hears_the_same_says_the_same_also_after_a_restart() {
     let mut measured = 0;
     for seed in 0..6 {
         let instance = instance(seed);
@@ -61,24 +61,24 @@ fn a_twin_that_hears_the_same_says_the_same_also_after_a_restart() {
         for job in &instance.jobs {
             controller.intake().submit_job(job.submit, Arc::clone(job)).unwrap();
         }
-        let mut twin = controller.engine().predictor().shared_copy().unwrap();
+        let mut copy = controller.engine().predictor().shared_copy().unwrap();
         turn(&mut controller, 60, |controller| {
-            controller.take_learned().iter().for_each(|measured| twin.observe(measured));
+            controller.take_learned().iter().for_each(|measured| copy.observe(measured));
         });
-        assert_same(controller.engine(), &*twin);
-        // Another life, from a snapshot, with a twin of its own.
+        assert_same(controller.engine(), &*copy);
+        // After a restart, from a snapshot, with a copy of its own.
         controller.save(&Keep::default()).unwrap();
         drop(controller);
         let (begun, cluster) = begin(&instance);
         let store = Store::open(&path, &[]).unwrap();
         let mut controller =
             Controller::open_emulated(begun, store, cluster, planner("edf")).unwrap();
-        assert!(controller.take_learned().is_empty(), "what was before is in the twin already");
-        let mut twin = controller.engine().predictor().shared_copy().unwrap();
+        assert!(controller.take_learned().is_empty(), "what was before is in the copy already");
+        let mut copy = controller.engine().predictor().shared_copy().unwrap();
         turn(&mut controller, 100_000, |controller| {
-            controller.take_learned().iter().for_each(|measured| twin.observe(measured));
+            controller.take_learned().iter().for_each(|measured| copy.observe(measured));
         });
-        measured += assert_same(controller.engine(), &*twin);
+        measured += assert_same(controller.engine(), &*copy);
     }
     assert!(measured > 0, "something was learned");
 }

@@ -92,5 +92,5 @@ fn a_cluster_that_does_otherwise_is_noticed() {
     let (begin, cluster) = begin(&instance);
     let store = Store::open(&path, &[]).unwrap();
     let error = Controller::open_emulated(begin, store, cluster, planner(POLICY)).err().unwrap();
-    assert!(matches!(error, ControllerError::Otherwise(_)), "{error}");
+    assert!(matches!(error, ControllerError::EmulationDiffers(_)), "{error}");
 }
