@@ -28,14 +28,14 @@ pub struct Entry {
     pub options: &'static str,
 }
 
-const LIST_OPTIONS: &str = "+backfill[=DEPTH], +sleep=DURATION (for example +sleep=10min)";
+const LIST_OPTIONS: &str = "+backfill[=DEPTH], +sleep=DURATION (for example +sleep=10min), +cap=uniform (one power limit for all GPUs that fits the budget)";
 
 /// All policies.
 pub const POLICIES: &[Entry] = &[
     Entry {
         name: "wattline",
         about: "ours: order, size, place, batch, limits and sleep, at prices that all jobs bid over time",
-        options: "+objective=cost|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X",
+        options: "+objective=cost|tardiness|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X",
     },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
     Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
@@ -154,6 +154,7 @@ pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
                 let depth = depth.parse().ok().filter(|depth| *depth > 0);
                 options.backfill = Some(depth.ok_or_else(|| wrong(option))?);
             }
+            ("cap", "uniform") => options.uniform_cap = true,
             ("sleep", after) => {
                 let after: Seconds = after.parse().map_err(|_| wrong(option))?;
                 options.sleep_after = Some(after);
@@ -171,6 +172,7 @@ pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
 fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
     match text.split_once('=')? {
         ("objective", "cost") => options.goal = Goal::Cost,
+        ("objective", "tardiness") => options.goal = Goal::Tardiness,
         ("objective", "jct") => options.goal = Goal::Jct,
         // With a share given before or after, that share.
         ("objective", "jct-under-energy") => {
@@ -252,7 +254,8 @@ mod tests {
         for entry in POLICIES {
             assert_eq!(policy(entry.name).unwrap().name(), entry.name);
         }
-        assert!(policy("edf+backfill=20+sleep=10min").is_ok());
+        assert!(policy("edf+backfill=20+sleep=10min+cap=uniform").is_ok());
+        assert!(policy("wattline+objective=tardiness").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
         assert!(policy("wattline+objective=jct+work=1000+seed=3+hysteresis=0.5").is_ok());
@@ -276,6 +279,7 @@ mod tests {
         assert!(message("fifo+fast").contains("+backfill"));
         assert!(message("fifo+sleep=10").contains("+sleep=DURATION"));
         assert!(message("fifo+backfill=0").contains("+backfill[=DEPTH]"));
+        assert!(message("fifo+cap=200W").contains("+cap=uniform"));
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("andreas+rounds=0").contains("+rounds=N"));
         assert!(message("andreas+seed=x").contains("+seed=N"));

@@ -266,7 +266,7 @@ impl Tiresias {
     fn raise_limits(&mut self, view: &ClusterView<'_>, draft: &mut Draft<'_, '_>) {
         let known = &self.known;
         let planned = |id: JobId| known.get(id).map(|running| &running.placement);
-        for (id, limit) in raise_limits(view, draft, &mut self.capped, planned) {
+        for (id, limit) in raise_limits(view, draft, (&mut self.capped, None), planned) {
             if let Some(running) = self.known.get_mut(id) {
                 running.placement.configuration.power_limit = limit;
             }

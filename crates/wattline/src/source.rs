@@ -114,6 +114,11 @@ pub(crate) struct Variation {
 }
 
 impl Source {
+    /// Whether it is a trace of somebody's cluster.
+    pub(crate) fn is_trace(&self) -> bool {
+        self.from.trace.is_some()
+    }
+
     /// Reads it all and applies what the other arguments say.
     pub(crate) fn instance(&self) -> Result<Instance> {
         self.varied(Variation::default())

@@ -66,7 +66,7 @@ impl ListPolicy {
         for id in order {
             let job = view.state.job(id);
             let mut tried = std::mem::take(&mut self.choices);
-            choices(view, job, &mut tried);
+            choices(view, job, self.cap.as_ref(), &mut tried);
             for choice in &mut tried {
                 choice.time = choice.time.max(SHORTEST);
             }

@@ -13,7 +13,9 @@ mod queue;
 
 pub(crate) use queue::{Rank, WaitingJobs};
 
-use crate::placing::{Choice, Draft, FreeGpus, choices, raise_limits, start_at_any_limit};
+use crate::placing::{
+    Choice, Draft, FreeGpus, UniformCap, choices, raise_limits, start_at_any_limit,
+};
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, MenuId, NodeId};
 use wattline_core::job::Job;
@@ -32,6 +34,8 @@ pub(crate) struct ListOptions {
     pub(crate) backfill: Option<usize>,
     /// Nodes that were idle for so long go to sleep. `None`: nodes stay up.
     pub(crate) sleep_after: Option<Seconds>,
+    /// Under a budget all GPUs have one power limit, with which the budget carries all of them.
+    pub(crate) uniform_cap: bool,
 }
 
 /// A list policy with its index.
@@ -50,6 +54,8 @@ pub(crate) struct ListPolicy {
     idle_since: Vec<Option<Timestamp>>,
     blocked: Vec<bool>,
     choices: Vec<Choice>,
+    /// Of the present plan.
+    cap: Option<UniformCap>,
 }
 
 impl ListPolicy {
@@ -66,6 +72,7 @@ impl ListPolicy {
             idle_since: Vec::new(),
             blocked: Vec::new(),
             choices: Vec::new(),
+            cap: None,
         }
     }
 
@@ -175,7 +182,7 @@ impl ListPolicy {
         let cluster = view.state.cluster();
         let job = view.state.job(id);
         let mut tried = std::mem::take(&mut self.choices);
-        choices(view, job, &mut tried);
+        choices(view, job, self.cap.as_ref(), &mut tried);
         let taken = tried.iter().find_map(|choice| {
             let place = self.free.place(cluster, choice.shape)?;
             draft.can_start(&place, choice.limit).then_some((*choice, place))
@@ -219,7 +226,7 @@ impl ListPolicy {
         self.unblock();
         while let Some((_, id, menu)) = self.waiting.first(&self.blocked) {
             let mut tried = std::mem::take(&mut self.choices);
-            choices(view, view.state.job(id), &mut tried);
+            choices(view, view.state.job(id), self.cap.as_ref(), &mut tried);
             let found = start_at_any_limit(view, draft, &mut self.free, &tried);
             self.choices = tried;
             let Some(found) = found else {
@@ -265,7 +272,9 @@ impl Policy for ListPolicy {
         // First of all, so that the watts it frees can be used at once.
         self.put_to_sleep(view, &mut draft);
         let planned = |id: JobId| view.state.job(id).planned.as_ref();
-        let raised = raise_limits(view, &mut draft, &mut self.capped, planned);
+        self.cap = if self.options.uniform_cap { UniformCap::new(view) } else { None };
+        let cap = self.cap.as_ref();
+        let raised = raise_limits(view, &mut draft, (&mut self.capped, cap), planned);
         if let Some(depth) = self.options.backfill {
             self.backfill(view, &mut draft, depth, &raised);
         } else {

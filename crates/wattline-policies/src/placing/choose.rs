@@ -1,5 +1,6 @@
 //! In which order a job's configurations are tried: the rule of ANDREAS's first-principle methods.
 
+use super::UniformCap;
 use wattline_core::cluster::Shape;
 use wattline_core::placement::{Allocation, Configuration, Placement};
 use wattline_core::plan::Reason;
@@ -40,16 +41,31 @@ impl Choice {
 const SURE_OF_DEADLINE: f64 = 0.8;
 
 /// First the configurations that meet the deadline, by rising energy cost; then the others, by
-/// rising time. All at the card's default limit and with the batch that was asked for.
-pub(crate) fn choices(view: &ClusterView<'_>, job: &JobState, out: &mut Vec<Choice>) {
-    choices_after(view, job, job.load_time(view.predictor), out);
+/// rising time. All with the batch that was asked for, at the card's default limit or the cap, if
+/// there is one.
+pub(crate) fn choices(
+    view: &ClusterView<'_>,
+    job: &JobState,
+    cap: Option<&UniformCap>,
+    out: &mut Vec<Choice>,
+) {
+    list(view, job, (job.load_time(view.predictor), cap), out);
 }
 
-/// The same, where a start costs `load` before work goes on.
+/// The same without a cap, where a start costs `load` before work goes on.
 pub(crate) fn choices_after(
     view: &ClusterView<'_>,
     job: &JobState,
     load: Seconds,
+    out: &mut Vec<Choice>,
+) {
+    list(view, job, (load, None), out);
+}
+
+fn list(
+    view: &ClusterView<'_>,
+    job: &JobState,
+    (load, cap): (Seconds, Option<&UniformCap>),
     out: &mut Vec<Choice>,
 ) {
     out.clear();
@@ -57,7 +73,10 @@ pub(crate) fn choices_after(
     let menu = view.state.menu(job.menu);
     let mut keyed: Vec<(bool, f64, Choice)> = Vec::with_capacity(menu.len());
     for &shape in menu.iter() {
-        let configuration = cluster.plain_configuration(&job.job, shape);
+        let mut configuration = cluster.plain_configuration(&job.job, shape);
+        if let Some(cap) = cap {
+            configuration.power_limit = cap.of(shape.gpu_type);
+        }
         let Configuration { batch, power_limit: limit, .. } = configuration;
         let Some(prediction) = view.predictor.predict(&job.job, &configuration) else { continue };
         let time = job.remaining(view.now) / prediction.rate + load;

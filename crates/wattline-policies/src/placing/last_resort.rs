@@ -1,6 +1,6 @@
 //! What keeps jobs going when the budget is tight.
 
-use super::{Choice, Draft, FreeGpus};
+use super::{Choice, Draft, FreeGpus, UniformCap};
 use std::collections::BTreeSet;
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::placement::{Allocation, Placement};
@@ -14,7 +14,7 @@ use wattline_core::units::Watts;
 pub(crate) fn raise_limits<'p>(
     view: &ClusterView<'_>,
     draft: &mut Draft<'_, '_>,
-    capped: &mut BTreeSet<JobId>,
+    (capped, cap): (&mut BTreeSet<JobId>, Option<&UniformCap>),
     planned: impl Fn(JobId) -> Option<&'p Placement>,
 ) -> Vec<(JobId, Watts)> {
     let mut all_raised = Vec::new();
@@ -25,6 +25,9 @@ pub(crate) fn raise_limits<'p>(
         let raised = card
             .limits_down()
             .take_while(|limit| *limit > now)
+            .filter(|limit| {
+                cap.is_none_or(|cap| *limit <= cap.of(placement.configuration.gpu_type))
+            })
             .find(|limit| draft.can_raise(&placement.allocation, now, *limit));
         if let Some(limit) = raised {
             draft.limit(*id, placement, limit, Reason::LimitRaised);

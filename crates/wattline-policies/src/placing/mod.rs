@@ -8,6 +8,7 @@ mod last_resort;
 mod node_set;
 mod node_targets;
 mod undecided;
+mod uniform_cap;
 
 pub(crate) use alike::alike;
 pub(crate) use choose::{Choice, choices, choices_after};
@@ -16,3 +17,4 @@ pub(crate) use free::{FreeGpus, lowest};
 pub(crate) use last_resort::{raise_limits, start_at_any_limit};
 pub(crate) use node_targets::{NodeTargets, pays_after, say_nodes};
 pub(crate) use undecided::Decided;
+pub(crate) use uniform_cap::UniformCap;

@@ -179,7 +179,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             .sum();
         let mut problem = Self {
             view,
-            deadlines: objective.goal == Goal::Cost,
+            deadlines: objective.has_deadlines(),
             rigid: false,
             time_only: objective.goal == Goal::Jct,
             items: Vec::new(),

@@ -9,6 +9,8 @@ pub(crate) enum Goal {
     /// Weighted tardiness and energy, in EUR.
     #[default]
     Cost,
+    /// Weighted tardiness; energy only breaks ties.
+    Tardiness,
     /// Mean time from submission to completion.
     Jct,
     /// The same, spending at most this share of the energy that the jobs would take as requested.
@@ -30,18 +32,36 @@ const PATIENCE: f64 = 20.0;
 const LEAST: f64 = 12.0 * 3600.0;
 const MOST: f64 = 7.0 * 24.0 * 3600.0;
 
+/// Energy counts this part of its price where it only breaks ties: enough that a job with slack is
+/// run frugally, too little to be worth a second of tardiness at usual weights.
+const TIE_BREAK: f64 = 0.02;
+
 impl Objective {
     pub(super) fn new(goal: Goal) -> Self {
         Self { goal }
     }
 
+    /// Whether tardiness past deadlines counts, and not every second.
+    pub(super) fn has_deadlines(&self) -> bool {
+        matches!(self.goal, Goal::Cost | Goal::Tardiness)
+    }
+
+    /// What a euro of energy counts, over a euro of tardiness.
+    pub(super) fn energy_share(&self) -> f64 {
+        match self.goal {
+            Goal::Cost => 1.0,
+            Goal::Tardiness => TIE_BREAK,
+            Goal::Jct | Goal::JctUnderEnergy { .. } => 0.0,
+        }
+    }
+
     /// The weight of lateness per second, and from when on it counts, in seconds from now.
     pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> (f64, f64) {
         match (self.goal, job.job.deadline) {
-            (Goal::Cost, Some(deadline)) => {
+            (Goal::Cost | Goal::Tardiness, Some(deadline)) => {
                 (job.job.weight.get(), signed(deadline.micros() - view.now.micros()))
             }
-            (Goal::Cost, None) => (0.0, f64::INFINITY),
+            (Goal::Cost | Goal::Tardiness, None) => (0.0, f64::INFINITY),
             (Goal::Jct | Goal::JctUnderEnergy { .. }, _) => {
                 (1.0, signed(job.job.submit.micros() - view.now.micros()))
             }

@@ -1,6 +1,6 @@
 //! What a joule costs from now on.
 
-use super::objective::{Goal, Objective};
+use super::objective::Objective;
 use wattline_core::policy::ClusterView;
 use wattline_core::units::{Seconds, Watts};
 
@@ -16,14 +16,16 @@ pub(super) struct PriceCurve {
 
 impl PriceCurve {
     pub(super) fn new(view: &ClusterView<'_>, objective: &Objective) -> Self {
-        if objective.goal != Goal::Cost {
+        let share = objective.energy_share();
+        if share == 0.0 {
             return Self::constant(0.0);
         }
         let mut stretches = Vec::new();
         let (mut time, mut sum) = (view.now, 0.0);
         let second = Seconds::new(1.0);
         for _ in 0..CHANGES {
-            let price = view.prices.bill(Watts::new(1.0), time, time + second).total().get();
+            let bill = view.prices.bill(Watts::new(1.0), time, time + second);
+            let price = share * bill.total().get();
             let begin = (time - view.now).get();
             stretches.push((begin, sum, price));
             let Some(next) = view.prices.next_change(time) else {

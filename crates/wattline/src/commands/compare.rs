@@ -18,9 +18,10 @@ use wattline_sim::simulation::{Outcome, SimulationError, Watch};
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Policies, separated by commas; `wattline policies` lists them and their options
-    #[arg(long, value_delimiter = ',', default_value = "fifo,edf,priority,tiresias,wattline")]
-    policies: Vec<String>,
+    /// Policies, separated by commas; `wattline policies` lists them and their options [default:
+    /// fifo,edf,priority,tiresias,wattline; for a trace what SLURM can do by itself, and wattline]
+    #[arg(long, value_delimiter = ',')]
+    policies: Option<Vec<String>>,
     /// Forecast each job's end and cost when it is submitted, to compare with what happens: runs
     /// the engine forward once per submission, so the time grows with the length of the queue
     #[arg(long)]
@@ -130,7 +131,11 @@ impl InstanceSummary {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let instance = args.source.instance()?;
-    if args.policies.is_empty() {
+    let policies = match &args.policies {
+        Some(policies) => policies.clone(),
+        None => default_policies(&args.source, instance.budget.is_some()),
+    };
+    if policies.is_empty() {
         return Err(Failure::input(anyhow!("--policies names no policy")));
     }
     if let Some(out) = &args.out {
@@ -142,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         with_oracle: !args.no_oracle,
         threads: args.threads,
     };
-    let outcomes = run_policies(&instance, &args.policies, how)?;
+    let outcomes = run_policies(&instance, &policies, how)?;
     for note in &instance.notes {
         output::note(note);
     }
@@ -163,6 +168,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (what, bound) = (source::describe(&instance), bound.unwrap_or_default());
         output::text(&format!("{what}\n{}{bound}", table(&outcomes)))
     }
+}
+
+/// What a trace is compared with is what its site could have instead: SLURM's own order, with
+/// backfill, sleeping nodes, and one power limit for all GPUs if there is a budget.
+fn default_policies(source: &Source, budget: bool) -> Vec<String> {
+    let mut policies: Vec<&str> = if source.is_trace() {
+        vec!["fifo+backfill", "fifo+backfill+sleep=10min", "edf+backfill+sleep=10min"]
+    } else {
+        vec!["fifo", "edf", "priority", "tiresias"]
+    };
+    if budget {
+        policies.push("edf+backfill+sleep=10min+cap=uniform");
+    }
+    policies.push("wattline");
+    policies.into_iter().map(str::to_owned).collect()
 }
 
 /// What to do beside simulating.
