@@ -42,7 +42,7 @@ fn record(path: &Path) {
         let intake = controller.intake().clone();
         match turn {
             4 => intake.set_prices(now, instance.prices.clone()).unwrap(),
-            30 => {
+            8 => {
                 intake.set_budget(now, instance.budget.clone().map(|b| b.map(|w| w * 0.8))).unwrap()
             }
             12 => intake.set_budget(now, instance.budget.clone()).unwrap(),

@@ -4,12 +4,14 @@
 
 mod common;
 
-use common::{Bench, FULL, IDLE, kinds, on, only, runs, waits};
+use common::{Bench, FULL, IDLE, confirmation, job, kinds, on, only, runs, waits, wants};
+use std::sync::Arc;
 use wattline_core::check;
 use wattline_core::engine::{Alert, Event};
 use wattline_core::ids::{JobId, NodeId};
+use wattline_core::job::{Job, NodeChoice};
 use wattline_core::plan::{Reason, Refusal};
-use wattline_core::state::Phase;
+use wattline_core::state::{Phase, Target};
 use wattline_core::units::Watts;
 
 const JOB: JobId = JobId(0);
@@ -151,4 +153,91 @@ fn what_turns_out_not_to_be_ours_while_it_starts_is_let_be() {
     bench.pass(1000.0);
     assert_eq!(kinds(&bench.actions()), Vec::<String>::new());
     assert_eq!(check::audit(bench.state(), None), []);
+}
+
+fn barred(nodes: &[u32], over: u32) -> Event {
+    let nodes = nodes.iter().copied().map(NodeId).collect();
+    Event::Barred { job: JOB, nodes, over, why: Refusal::Nodes }
+}
+
+/// It waits for its node to boot when it turns out that it needs two nodes: not only the nodes that
+/// rules name count.
+#[test]
+fn a_rule_that_asks_for_more_nodes_takes_back_what_is_planned_on_fewer() {
+    let mut bench = Bench::new(&[(0, 4), (0, 4), (0, 4)], 1, None);
+    bench.settle(vec![], (0..3).map(|node| wants(node, Target::Asleep)).collect());
+    let wake = bench.plan(vec![runs(0, on(&[(0, 3)], FULL))], vec![wants(0, Target::Up)]);
+    assert_eq!(kinds(&wake), ["wake n0"]);
+    bench.hear(barred(&[2], 2));
+    assert_eq!(check::audit(bench.state(), None), []);
+    assert!(bench.state().job(JOB).planned.is_none());
+    bench.carry_out(wake);
+    assert_eq!(bench.state().job(JOB).phase, Phase::Waiting);
+    let start = bench.plan(
+        vec![runs(0, on(&[(0, 1), (1, 1)], FULL))],
+        vec![wants(0, Target::Up), wants(1, Target::Up)],
+    );
+    bench.carry_out(start);
+    assert_eq!(bench.state().job(JOB).phase, Phase::Running);
+}
+
+/// A job that runs is not stopped for a place that it may not have any more.
+#[test]
+fn a_job_that_was_to_move_where_rules_do_not_let_it_stays() {
+    let here = || on(&[(0, 3)], FULL);
+    let mut bench = Bench::new(&[(0, 4), (0, 4)], 1, None);
+    bench.settle(vec![runs(0, here())], vec![]);
+    // It is told to stop after a while only: the first try failed.
+    let stop = bench.plan(vec![runs(0, on(&[(1, 3)], FULL))], vec![]);
+    bench.hear(Event::Failed { action: only(&stop) });
+    bench.hear(barred(&[1], 1));
+    assert_eq!(check::audit(bench.state(), None), []);
+    assert_eq!(bench.state().job(JOB).planned, Some(here()));
+    bench.pass(1000.0);
+    assert_eq!(kinds(&bench.actions()), Vec::<String>::new());
+    assert_eq!(bench.state().job(JOB).phase, Phase::Running);
+}
+
+/// What is under way goes on, and what was planned for later is not done.
+#[test]
+fn a_job_that_has_left_or_could_not_start_does_not_go_where_rules_do_not_let_it() {
+    for nodes in [&[0][..], &[1], &[0, 1]] {
+        // It is stopping, to go on elsewhere.
+        let mut bench = Bench::new(&[(0, 4), (0, 4)], 1, None);
+        bench.settle(vec![runs(0, on(&[(0, 3)], FULL))], vec![]);
+        let stop = bench.plan(vec![runs(0, on(&[(1, 3)], FULL))], vec![]);
+        bench.hear(barred(nodes, 1));
+        assert_eq!(check::audit(bench.state(), None), [], "{nodes:?}");
+        bench.hear(confirmation(&stop[0]));
+        assert_eq!(check::audit(bench.state(), None), [], "{nodes:?}");
+        let starts = !nodes.contains(&1);
+        assert_eq!(bench.actions().len(), usize::from(starts), "{nodes:?}");
+
+        // It is starting, and that fails.
+        let mut bench = Bench::new(&[(0, 4), (0, 4)], 1, None);
+        let start = bench.plan(vec![runs(0, on(&[(0, 3)], FULL))], vec![]);
+        bench.hear(barred(nodes, 1));
+        assert_eq!(check::audit(bench.state(), None), [], "{nodes:?}");
+        bench.hear(Event::Failed { action: only(&start) });
+        assert_eq!(check::audit(bench.state(), None), [], "{nodes:?}");
+        assert_eq!(bench.state().job(JOB).planned.is_some(), !nodes.contains(&0), "{nodes:?}");
+    }
+}
+
+/// What rules leave it follows from what it asks for now.
+#[test]
+fn a_job_that_asks_for_other_nodes_gets_those_that_rules_leave_of_them() {
+    let choice = |allowed: &[u32]| {
+        let allowed = allowed.iter().copied().map(NodeId).collect();
+        Some(Arc::new(NodeChoice { count: 1, required: Box::default(), allowed }))
+    };
+    let mut bench = Bench::with(&[(0, 4); 4], vec![Job { nodes: choice(&[0, 1]), ..job() }], None);
+    bench.hear(barred(&[0, 3], 1));
+    assert_eq!(bench.state().job(JOB).nodes().cloned(), choice(&[1]));
+    let asked = Arc::new(Job { nodes: choice(&[2, 3]), ..job() });
+    bench.hear(Event::Asked { job: JOB, asked });
+    assert_eq!(bench.state().job(JOB).nodes().cloned(), choice(&[2]));
+    let asked = Arc::new(Job { nodes: choice(&[3]), ..job() });
+    bench.hear(Event::Asked { job: JOB, asked });
+    assert!(bench.state().job(JOB).is_barred_everywhere());
 }

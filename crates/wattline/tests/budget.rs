@@ -8,6 +8,7 @@ mod controller;
 use common::wattline;
 use controller::{Caller, Running, until};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const ALICE: Caller<'_> = Caller::Token("alice-token");
 const CAROL: Caller<'_> = Caller::Token("carol-token");
@@ -38,7 +39,8 @@ fn a_dry_run_says_what_a_budget_does_to_whom_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let running = with_two_jobs(folder.path());
     let before = running.ask(CAROL, "GET", "/v1/budget", None).json();
-    let entries = running.ask(CAROL, "GET", "/v1/status", None).json()["journal"].clone();
+    let jobs = || running.ask(CAROL, "GET", "/v1/jobs?state=running", None).json()["jobs"].clone();
+    let (placed, entries) = (placements(&jobs()), written(folder.path()).len());
     let low = r#"{"calendar":{"value":100}}"#;
     let low_dry = r#"{"calendar":{"value":100},"dry_run":true}"#;
     for (path, body) in [("/v1/budget?dry_run=true", low), ("/v1/budget", low_dry)] {
@@ -68,8 +70,36 @@ fn a_dry_run_says_what_a_budget_does_to_whom_and_changes_nothing() {
     assert_eq!(running.ask(CAROL, "PUT", "/v1/budget?dryrun=true", Some(low)).status, 400);
     let after = running.ask(CAROL, "GET", "/v1/budget", None).json();
     assert_eq!(before["calendar"], after["calendar"]);
-    let now = running.ask(CAROL, "GET", "/v1/status", None).json()["journal"].clone();
-    assert_eq!(entries, now, "nothing was written down");
+    // A plan made for 100 W would be written down, then done.
+    let written = written(folder.path());
+    let calm = |entry: &Value| {
+        let events = entry["events"].as_array().unwrap();
+        let decisions = entry["decisions"].as_array().into_iter().flatten();
+        let budget = |decision: &Value| decision["trigger"].as_str().unwrap().contains("budget");
+        let changes = |decision: &Value| !decision["plan"]["jobs"].as_array().unwrap().is_empty();
+        events.iter().all(|event| event.get("budget_set").is_none())
+            && !decisions.into_iter().any(|decision| budget(decision) || changes(decision))
+    };
+    let since: Vec<&Value> = written[entries..].iter().collect();
+    assert!(since.iter().all(|entry| calm(entry)), "{since:#?}");
+    assert_eq!(placements(&jobs()), placed, "both run as before");
+}
+
+/// Where the jobs run, by their names, and with which limits.
+fn placements(jobs: &Value) -> BTreeMap<String, Value> {
+    let of = |job: &Value| {
+        let what = json!([job["state"], job["nodes"], job["gpus_held"], job["power_limit_w"]]);
+        (job["name"].as_str().unwrap().to_owned(), what)
+    };
+    jobs.as_array().unwrap().iter().map(of).collect()
+}
+
+/// All that is in the journal by now.
+fn written(folder: &std::path::Path) -> Vec<Value> {
+    let journal = folder.join("journal");
+    let shown = wattline(&["journal", "show", journal.to_str().unwrap(), "--from", "1", "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    shown["entries"].as_array().unwrap().iter().map(|entry| entry["entry"].clone()).collect()
 }
 
 #[test]

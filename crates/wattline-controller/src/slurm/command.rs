@@ -2,7 +2,9 @@
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,12 +68,34 @@ impl CommandError {
 #[derive(Clone, Debug)]
 pub struct Commands {
     /// Which cluster, if not the one that the environment names.
-    pub slurm_conf: Option<std::path::PathBuf>,
+    pub slurm_conf: Option<PathBuf>,
+    /// The folder that they are in; none: those of the path.
+    pub folder: Option<PathBuf>,
     /// How long a command may take.
     pub limit: Duration,
 }
 
 impl Commands {
+    /// Those of the path.
+    #[must_use]
+    pub fn new(slurm_conf: Option<PathBuf>, limit: Duration) -> Self {
+        Self { slurm_conf, folder: None, limit }
+    }
+
+    /// Whether such a program is installed.
+    #[must_use]
+    pub fn has(&self, program: &str) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = match &self.folder {
+            Some(folder) => vec![folder.clone()],
+            None => std::env::split_paths(&path).collect(),
+        };
+        folders.iter().any(|folder| {
+            let about = folder.join(program).metadata();
+            about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+        })
+    }
+
     /// Runs a command to its end. Says what it printed.
     ///
     /// # Errors
@@ -91,7 +115,10 @@ impl Commands {
         args: &[&str],
     ) -> Result<String, CommandError> {
         let name = || program.to_owned();
-        let mut command = Command::new(program);
+        let mut command = match &self.folder {
+            Some(folder) => Command::new(folder.join(program)),
+            None => Command::new(program),
+        };
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: what hangs is ended with all that it has started.
         command.env("LC_ALL", "C").process_group(0);
@@ -172,7 +199,7 @@ mod tests {
     use super::*;
 
     fn commands(limit: u64) -> Commands {
-        Commands { slurm_conf: None, limit: Duration::from_millis(limit) }
+        Commands::new(None, Duration::from_millis(limit))
     }
 
     #[test]

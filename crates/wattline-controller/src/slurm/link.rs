@@ -1,7 +1,8 @@
 //! How SLURM is reached: by its commands, or through slurmrestd.
 //!
 //! Through slurmrestd everything is read. What it has no words for is said by the commands where
-//! they are, and not at all where they are not.
+//! they work, and not at all where they do not: an image may have them without a `slurm.conf`,
+//! without munge, or without a way to slurmctld.
 
 use super::command::{CommandError, Commands};
 use super::config::Config;
@@ -10,8 +11,7 @@ use super::orders::{CommandLine, Failure};
 use super::read;
 use super::rest::{Kind, Rest, RestError, Version};
 use super::seen::{Nodes, Seen, SeenError};
-use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How SLURM is reached.
@@ -20,6 +20,19 @@ pub(super) struct Link {
     /// Its commands, which may not be there if there is slurmrestd.
     pub(super) commands: Commands,
     pub(super) rest: Option<Arc<Rest>>,
+    /// Whether they work, where slurmrestd does the rest. All that are copied know it.
+    beside: Arc<Mutex<Beside>>,
+}
+
+/// What is known of SLURM's commands beside slurmrestd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Beside {
+    #[default]
+    Untried,
+    /// They have worked. When they fail that is an error, and means nothing else.
+    Work,
+    /// They have never worked although slurmrestd answered: they are not set up here.
+    Useless,
 }
 
 /// How it begins what is said about an order that cannot be given.
@@ -34,9 +47,19 @@ impl Link {
     /// As a site's file has it.
     pub(super) fn new(config: &Config) -> Self {
         let limit = Duration::from_secs_f64(config.command_limit.get().clamp(0.1, 3600.0));
-        let commands = Commands { slurm_conf: config.slurm_conf.clone(), limit };
         let rest = config.rest_in_use().map(|rest| Arc::new(Rest::new(rest.clone(), limit)));
-        Self { commands, rest }
+        let commands = Commands::new(config.slurm_conf.clone(), limit);
+        Self { rest, ..Self::by_commands(commands) }
+    }
+
+    /// By commands alone.
+    pub(super) fn by_commands(commands: Commands) -> Self {
+        Self { commands, rest: None, beside: Arc::default() }
+    }
+
+    fn beside(&self) -> MutexGuard<'_, Beside> {
+        // Nobody panics with it.
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything, at once.
@@ -77,8 +100,10 @@ impl Link {
         if let Some(rest) = &self.rest {
             match rest.tell(instruction) {
                 Ok(told) => return told.map_err(Failure::from),
-                Err(kind) if !has_commands() => {
-                    let said = format!("{NO_WORDS}{kind}, and SLURM's commands are not there");
+                Err(kind) if !self.has_commands() => {
+                    let lacks =
+                        if self.are_installed() { "do not work here" } else { "are not there" };
+                    let said = format!("{NO_WORDS}{kind}, and SLURM's commands {lacks}");
                     return Err(Failure { said, unanswered: false });
                 }
                 Err(_) => {}
@@ -89,14 +114,37 @@ impl Link {
         self.commands.run(program, &args).map(drop).map_err(Failure::from)
     }
 
-    /// Whether SLURM's commands can be run.
+    /// Whether SLURM's commands can be used, as far as is known.
     pub(super) fn has_commands(&self) -> bool {
-        self.rest.is_none() || has_commands()
+        self.rest.is_none() || (self.are_installed() && *self.beside() != Beside::Useless)
+    }
+
+    /// Whether the commands that orders need are installed.
+    pub(super) fn are_installed(&self) -> bool {
+        ["scontrol", "scancel"].iter().all(|program| self.commands.has(program))
+    }
+
+    /// A command has told what it was asked for.
+    pub(super) fn commands_worked(&self) {
+        *self.beside() = Beside::Work;
+    }
+
+    /// A command has failed just after slurmrestd has answered. Says whether there is no more to
+    /// expect of them: then all goes on as where they are not installed.
+    pub(super) fn commands_are_useless(&self, error: &SeenError) -> bool {
+        let mut beside = self.beside();
+        let never = self.rest.is_some() && *beside != Beside::Work;
+        // What they tell, and we do not understand, is no reason to go on without.
+        let useless = never && matches!(error, SeenError::Command(_));
+        if useless {
+            *beside = Beside::Useless;
+        }
+        useless
     }
 
     /// Whether such an instruction can be given at all.
     pub(super) fn can(&self, kind: Kind) -> bool {
-        self.rest.as_ref().is_none_or(|rest| rest.can(kind)) || has_commands()
+        self.rest.as_ref().is_none_or(|rest| rest.can(kind)) || self.has_commands()
     }
 
     /// What cannot be said over slurmrestd, and the version that it speaks: what needs the commands.
@@ -112,19 +160,10 @@ impl Link {
     /// # Errors
     /// When they do not.
     pub(super) fn commands_answer(&self) -> Result<(), CommandError> {
-        self.commands.run("scontrol", &["ping"]).map(drop)
+        self.commands.run("scontrol", &["ping"]).map(drop)?;
+        self.commands_worked();
+        Ok(())
     }
-}
-
-/// Whether the commands that orders need are installed.
-fn has_commands() -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    ["scontrol", "scancel"].iter().all(|program| {
-        std::env::split_paths(&folders).any(|folder| {
-            let about = folder.join(program).metadata();
-            about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-        })
-    })
 }
 
 impl From<RestError> for Failure {

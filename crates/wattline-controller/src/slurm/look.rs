@@ -48,6 +48,9 @@ const WHOLE_SHARE: u32 = 30;
 /// Reservations are asked for this often: those who make them do so hours before. Half costs four
 /// commands a minute more.
 const RULES_EVERY: Duration = Duration::from_secs(30);
+/// Commands that do not work beside slurmrestd are tried again after this many times as long as they
+/// took to fail: a look waits for them.
+const USELESS_SHARE: u32 = 30;
 /// One that a job names, and that is not known, is asked for after this long, again and again.
 const RULES_AT_ONCE: Duration = Duration::from_secs(5);
 
@@ -99,6 +102,7 @@ struct NodesRead {
 struct RulesRead {
     rules: Arc<Rules>,
     at: Instant,
+    took: Duration,
 }
 
 /// When full answers were read, and the one that is being read.
@@ -350,21 +354,32 @@ impl Looker {
     /// Reservations and partitions, from time to time, and when a job names a reservation that is not
     /// known. Without SLURM's commands nothing is known beforehand: what SLURM refuses is learnt then.
     fn rules(&mut self, link: &Link) -> Result<Arc<Rules>, SeenError> {
-        if !link.has_commands() {
+        if !link.are_installed() && link.rest.is_some() {
             return Ok(Arc::default());
         }
+        let works = link.has_commands();
         if let Some(read) = &self.rules {
             let lacks =
                 |record: &Record| record.job.state.waits() && read.rules.lacks_one_of(&record.job);
             let age = read.at.elapsed();
-            let lacks = age >= RULES_AT_ONCE && self.jobs.values().any(lacks);
-            if age < RULES_EVERY && !lacks {
+            let lacks = works && age >= RULES_AT_ONCE && self.jobs.values().any(lacks);
+            let pause =
+                if works { RULES_EVERY } else { RULES_EVERY.max(read.took * USELESS_SHARE) };
+            if age < pause && !lacks {
                 return Ok(Arc::clone(&read.rules));
             }
         }
-        let (at, before) = (Instant::now(), self.rules.as_ref().map(|read| &*read.rules));
-        let rules = Arc::new(Rules::read(&link.commands, before)?);
-        self.rules = Some(RulesRead { rules: Arc::clone(&rules), at });
+        let at = Instant::now();
+        let before = self.rules.as_ref().filter(|_| works).map(|read| &*read.rules);
+        let rules = match Rules::read(&link.commands, before) {
+            Ok(rules) => {
+                link.commands_worked();
+                Arc::new(rules)
+            }
+            Err(error) if link.commands_are_useless(&error) => Arc::default(),
+            Err(error) => return Err(error),
+        };
+        self.rules = Some(RulesRead { rules: Arc::clone(&rules), at, took: at.elapsed() });
         Ok(rules)
     }
 

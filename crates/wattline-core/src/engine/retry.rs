@@ -133,6 +133,7 @@ impl Engine<'_> {
             self.wake_ups.entry(until).or_default().push(id);
         } else {
             self.avoid_closed(now, id);
+            self.avoid_barred(now, id);
         }
         self.mark_job(id);
     }

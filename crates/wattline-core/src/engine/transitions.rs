@@ -8,7 +8,7 @@ use crate::placement::{Placement, Share, mask_of};
 use crate::plan::{Reason, Refusal};
 use crate::power::NodePower;
 use crate::predictor::Measurement;
-use crate::state::{Phase, Progress, Target};
+use crate::state::{JobState, Phase, Progress, Target};
 use crate::time::Timestamp;
 use crate::units::{EurosPerSecond, Seconds};
 use std::sync::Arc;
@@ -272,19 +272,14 @@ impl Engine<'_> {
         }
     }
 
-    /// What is planned on a node that rules keep a job from, and has not begun, is not done.
+    /// What is planned where rules do not let a job run, and has not begun, is not done.
     fn barred(&mut self, now: Timestamp, id: JobId, nodes: &[NodeId], over: u32, why: Refusal) {
         if self.state.job(id).phase == Phase::Finished
             || !self.state.set_barred(id, nodes, over, why)
         {
             return;
         }
-        let job = self.state.job(id);
-        let on = |share: Share| nodes.contains(&share.node);
-        let planned = job.planned.as_ref().filter(|_| job.held.is_none());
-        if planned.is_some_and(|planned| planned.allocation.shares().any(on)) {
-            self.unplan(now, id, Reason::Refused(why));
-        }
+        self.avoid_barred(now, id);
         let job = self.state.job_mut(id);
         if job.is_barred_everywhere() {
             job.reason = Reason::Refused(why);
@@ -484,6 +479,7 @@ impl Engine<'_> {
                 self.unplan(now, id, Reason::NodeLost);
             }
             self.avoid_closed(now, id);
+            self.avoid_barred(now, id);
             self.state.remold(id);
             self.mark_job(id);
         }
@@ -671,6 +667,28 @@ impl Engine<'_> {
             self.unplan(now, id, Reason::NodeClosed);
         } else if on(NodePower::Down) && job.held.is_none() {
             self.unplan(now, id, Reason::NodeLost);
+        }
+    }
+
+    /// A job does not go to nodes, or to another number of them, than it may have: rules may have
+    /// changed since that was planned. One that runs, and was to be moved there, stays for now.
+    pub(super) fn avoid_barred(&mut self, now: Timestamp, id: JobId) {
+        let goes_astray = |job: &JobState| {
+            let (Some(planned), Some(nodes)) = (&job.planned, job.nodes()) else { return false };
+            let stays = job.held.as_ref().is_some_and(|held| planned.same_but_limit(held));
+            !stays && !nodes.allows(&planned.allocation)
+        };
+        let job = self.state.job(id);
+        if !goes_astray(job) {
+            return;
+        }
+        let reason = Reason::Refused(job.barred().map_or(Refusal::Nodes, |(_, _, why)| why));
+        if matches!(job.phase, Phase::Starting(_) | Phase::Running) {
+            self.plan_as_held(now, id, reason);
+        }
+        // It cannot stay, or is on its way out already.
+        if goes_astray(self.state.job(id)) {
+            self.unplan(now, id, reason);
         }
     }
 

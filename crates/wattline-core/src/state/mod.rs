@@ -313,6 +313,7 @@ impl State {
         let state = &mut self.jobs[id];
         (state.job, state.menu, state.molded) = (job, menu, None);
         self.end_refusals(id);
+        self.renew_choice(id);
         self.touch_job(id);
     }
 

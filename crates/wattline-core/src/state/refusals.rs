@@ -67,13 +67,25 @@ impl State {
         }
         let barred = Barred { nodes, over, why, everywhere: false };
         self.job_mut(id).barred = Some(Box::new(barred)).filter(|barred| !barred.nodes.is_empty());
+        self.choose_again(id, over);
+        self.touch_job(id);
+        true
+    }
+
+    /// The job asks for something else: which nodes are left for it may be others now.
+    pub(crate) fn renew_choice(&mut self, id: JobId) {
+        let job = self.job(id);
+        let left = job.left.as_ref().map_or(1, |left| left.count);
+        let over = job.barred.as_ref().map_or(left, |barred| barred.over);
+        self.choose_again(id, over);
+    }
+
+    fn choose_again(&mut self, id: JobId, over: u32) {
         self.choose_among_the_rest(id, over);
         let everywhere = !self.could_run_in(id, false);
         if let Some(barred) = &mut self.job_mut(id).barred {
             barred.everywhere = everywhere;
         }
-        self.touch_job(id);
-        true
     }
 
     /// Counts a refusal; says how many there were in a row for this reason.

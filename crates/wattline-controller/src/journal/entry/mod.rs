@@ -58,3 +58,26 @@ impl Entry {
         serde_json::from_str::<v2::Entry>(text).map(stored::Stored::load)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Before something was added to format 2 an entry with one of each kind was this. It is read, and
+    /// written as it was: what was added is not in it.
+    #[test]
+    fn entries_from_before_something_was_added_are_read_and_written_as_they_were() {
+        let earlier = include_str!("../../../tests/fixtures/entries-v2-earlier.jsonl");
+        let mut before = 0;
+        for text in earlier.lines() {
+            let entry = Entry::from_text(text).unwrap();
+            assert_eq!(entry.to_text().unwrap(), text);
+            let kinds = entry.events.len() + entry.notes.len() + entry.decisions[0].plan.jobs.len();
+            assert!(kinds > before, "they are from the oldest to the newest");
+            before = kinds;
+        }
+        assert!(earlier.lines().count() >= 5);
+    }
+}

@@ -82,8 +82,7 @@ pub fn examine(
 ) -> Vec<Finding> {
     let usual = Config::default();
     let config = slurm.map_or(&usual, |slurm| &slurm.site.config);
-    let alone = Commands { slurm_conf: None, limit: Duration::from_secs(20) };
-    let alone = Link { commands: alone, rest: None };
+    let alone = Link::by_commands(Commands::new(None, Duration::from_secs(20)));
     let link = slurm.map_or(&alone, |slurm| &slurm.link);
     let commands = &link.commands;
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::super::config::{Config, ConfigError, Reader};
 use super::super::instruction::JobName;
-use super::super::link::Link;
+use super::super::link::{Link, is_unsayable};
 use super::super::look::Looker;
 use super::super::orders::Ticks;
 use super::super::seen::Seen;
@@ -101,12 +101,36 @@ impl Site {
         let rest = RestConfig { url, token_file, user, version, partial };
         let config = Config { reader: Reader::Rest, rest: Some(rest), ..Config::default() };
         assert_eq!(config.check(), Ok(()));
-        let (link, looker) = (Link::new(&config), Looker::default());
+        let (mut link, looker) = (Link::new(&config), Looker::default());
+        // Whatever is installed on this machine.
+        link.commands.folder = Some(folder.path().join("bin"));
         Self { folder, fake, link, looker, ticks: Ticks::default() }
     }
 
     fn look(&mut self) -> Result<Seen, String> {
         self.looker.look(&self.link, &self.ticks).map_err(|error| error.to_string())
+    }
+
+    /// SLURM's commands, which do this and count how often.
+    fn install(&self, script: &str) {
+        let folder = self.folder.path().join("bin");
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = format!("#!/bin/sh\necho >> {}/runs\n{script}\n", folder.display());
+        let source = self.folder.path().join("script");
+        std::fs::write(&source, text).unwrap();
+        for program in ["scontrol", "scancel"] {
+            // Written by another process: a file that one of our own has open for writing, and be it
+            // only for the time between fork and exec, cannot be run.
+            let mut copy = std::process::Command::new("install");
+            copy.args(["-m", "755"]).arg(&source).arg(folder.join(program));
+            assert!(copy.status().unwrap().success());
+        }
+    }
+
+    /// How often commands were run.
+    fn runs(&self) -> usize {
+        let text = std::fs::read_to_string(self.folder.path().join("bin/runs"));
+        text.unwrap_or_default().lines().count()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -219,6 +243,48 @@ fn orders_go_to_slurmrestd_and_what_it_cannot_say_is_refused_for_good() {
     site.instead(200, denied);
     let failure = site.link.tell(&Instruction::Release(job)).unwrap_err();
     assert!(failure.said.contains("permission denied") && !failure.unanswered, "{failure:?}");
+}
+
+/// An image may have them without a `slurm.conf`: that is as if they were not there.
+#[test]
+fn commands_that_are_not_set_up_are_done_without() {
+    for said in [
+        "scontrol: fatal: Could not establish a configuration source",
+        "slurm_load_reservations error: Unable to contact slurm controller (connect failure)",
+        "slurm_load_reservations error: Protocol authentication error",
+    ] {
+        let mut site = Site::new();
+        site.install(&format!("echo '{said}' >&2; exit 1"));
+        for _ in 0..5 {
+            assert_eq!(site.look().unwrap().jobs().count(), 4, "{said}");
+        }
+        assert_eq!(site.runs(), 1, "they are not tried at each look");
+        assert!(!site.link.can(Kind::Power));
+        let failure = site.link.tell(&Instruction::RequeueHold(JobName::numbered(7))).unwrap_err();
+        assert!(is_unsayable(&failure.said) && !failure.unanswered, "{failure:?}");
+        assert_eq!(site.runs(), 1);
+    }
+}
+
+/// A site whose reservations are not known is not one without any.
+#[test]
+fn commands_that_have_worked_and_fail_make_the_cluster_unknown() {
+    const WORKS: &str = r#"case "$*" in
+        *reservation*) echo 'No reservations in the system' ;;
+        *partition*) echo 'PartitionName=gpu MaxTime=UNLIMITED OverSubscribe=NO' ;;
+    esac"#;
+    let mut site = Site::new();
+    site.install(WORKS);
+    assert!(site.look().unwrap().rules.partitions.contains_key("gpu"));
+    site.looker = Looker::default();
+    site.install("echo 'scontrol: error' >&2; exit 1");
+    assert!(site.look().is_err());
+    // What makes no sense is no reason to do without either.
+    let mut site = Site::new();
+    site.install("");
+    assert!(site.look().is_err());
+    site.install(WORKS);
+    assert!(site.look().is_ok() && site.link.can(Kind::Power));
 }
 
 #[test]
