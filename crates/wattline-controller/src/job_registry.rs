@@ -34,6 +34,9 @@ impl SlurmKey {
     }
 }
 
+/// How a job ended that SLURM does not show any more.
+pub(crate) const ENDED_UNSEEN: &str = "gone";
+
 /// Where a job comes from, and what a backend must know about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
@@ -486,10 +489,12 @@ impl JobRegistry {
         }
     }
 
-    /// A job has ended. Of a job that is not SLURM's, or not ours to decide about, nothing is kept:
-    /// if it runs again it comes in again.
+    /// A job has ended. Of a job that is not SLURM's, or not ours to decide about, or that SLURM does not
+    /// show any more, nothing is kept: if it is seen again it comes in again.
     pub(crate) fn job_ended(&mut self, job: JobId, cancelled: bool) {
-        if self.slurm(job).is_none_or(|slurm| !slurm.controlled) {
+        // SLURM may show a job again that it did not show for a while: nobody has cancelled that one.
+        let unseen = self.ended(job) == Some(ENDED_UNSEEN);
+        if unseen || self.slurm(job).is_none_or(|slurm| !slurm.controlled) {
             self.forget(job);
             return;
         }
