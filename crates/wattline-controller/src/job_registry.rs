@@ -633,7 +633,11 @@ impl JobRegistry {
     #[must_use]
     pub fn find(&self, now: &SlurmKey) -> Option<JobId> {
         let job = *self.by_number.get(&now.id)?;
-        self.slurm(job)?.key.is_now(now).then_some(job)
+        let key = self.slurm(job)?.key;
+        // A job that has ended and that its owner requeues is a new one: it takes GPUs again.
+        let ended = self.ended.contains_key(&job) || self.cancelled.contains(&job);
+        let again = ended && now.restarts != key.restarts;
+        (!again && key.is_now(now)).then_some(job)
     }
 
     /// What a job's GPUs were measured to have drawn.

@@ -255,6 +255,23 @@ fn a_preemptible_job_is_requeued_once() {
     assert!(bench.job(0).held.is_none());
 }
 
+/// SLURM lets owners requeue jobs that are over: such a job takes GPUs again, and counts.
+#[test]
+fn a_job_that_its_owner_requeues_after_its_end_comes_in_again() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    bench.controller.backend_mut().jobs[0].state = "COMPLETED";
+    bench.pass(5);
+    assert_eq!(bench.job(0).phase, Phase::Finished);
+    let again = Shown { state: "RUNNING", submitted: 1_000_150, restarts: 1, ..BATCH };
+    bench.controller.backend_mut().jobs[0] = again;
+    bench.pass(5);
+    let key = SlurmKey { id: 100, submitted: 1_000_150, restarts: 1 };
+    let id = bench.controller.registry().find(&key).unwrap();
+    assert_eq!(bench.job(id.0).phase, Phase::Running);
+    assert!(id != JobId(0) && bench.job(id.0).held.is_some());
+    assert_eq!(bench.stops(), Vec::<&str>::new());
+}
+
 /// A job that is cancelled while it starts, and that SLURM will not start, is cancelled there too.
 #[test]
 fn a_job_that_is_cancelled_while_it_starts_does_not_stay_held() {
