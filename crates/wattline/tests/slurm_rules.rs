@@ -231,6 +231,8 @@ fn what_slurm_will_not_start_blocks_nobody_and_its_owner_reads_why() {
         let why = site.why(outside);
         why.contains("reserved ('course')")
     });
+    // SLURM keeps a reservation as long as somebody runs in it.
+    site.wait("its end", || site.job(course).is_some_and(|job| job.state == State::Completed));
     site.lab.ran("scontrol", &["delete", "ReservationName=course"]);
     site.wait("it to run then", || site.job(outside).is_some_and(|job| !job.state.waits()));
 
