@@ -34,6 +34,9 @@ impl SlurmKey {
     }
 }
 
+/// How a job ended that SLURM does not show any more.
+pub(crate) const ENDED_UNSEEN: &str = "gone";
+
 /// Where a job comes from, and what a backend must know about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
@@ -486,10 +489,12 @@ impl JobRegistry {
         }
     }
 
-    /// A job has ended. Of a job that is not SLURM's, or not ours to decide about, nothing is kept:
-    /// if it runs again it comes in again.
+    /// A job has ended. Of a job that is not SLURM's, or not ours to decide about, or that SLURM does not
+    /// show any more, nothing is kept: if it is seen again it comes in again.
     pub(crate) fn job_ended(&mut self, job: JobId, cancelled: bool) {
-        if self.slurm(job).is_none_or(|slurm| !slurm.controlled) {
+        // SLURM may show a job again that it did not show for a while: nobody has cancelled that one.
+        let unseen = self.ended(job) == Some(ENDED_UNSEEN);
+        if unseen || self.slurm(job).is_none_or(|slurm| !slurm.controlled) {
             self.forget(job);
             return;
         }
@@ -628,7 +633,11 @@ impl JobRegistry {
     #[must_use]
     pub fn find(&self, now: &SlurmKey) -> Option<JobId> {
         let job = *self.by_number.get(&now.id)?;
-        self.slurm(job)?.key.is_now(now).then_some(job)
+        let key = self.slurm(job)?.key;
+        // A job that has ended and that its owner requeues is a new one: it takes GPUs again.
+        let ended = self.ended.contains_key(&job) || self.cancelled.contains(&job);
+        let again = ended && now.restarts != key.restarts;
+        (!again && key.is_now(now)).then_some(job)
     }
 
     /// What a job's GPUs were measured to have drawn.

@@ -8,7 +8,7 @@ use common::{instance, run, shared};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::calendar::Calendar;
-use wattline_core::job::{Bounds, Elasticity, Job, Work};
+use wattline_core::job::{Bounds, Elasticity, Work};
 use wattline_core::units::Seconds;
 use wattline_sim::foresight::Foresight;
 use wattline_sim::instance::Instance;

@@ -7,11 +7,16 @@ mod lab;
 use lab::Lab;
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wattline_controller::slurm::read::State;
 
+/// One lab at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn no_shell_sees_what_users_write_and_it_is_shown_escaped() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut lab) = Lab::up("hostile", &[]) else { return };
     let site = lab.site("6 kW", "control");
     lab.control(&site);
@@ -70,4 +75,51 @@ fn no_shell_sees_what_users_write_and_it_is_shown_escaped() {
         let name = job["name"].as_str().unwrap();
         assert!(escaped(name) && name.len() <= 1024, "{name:?}");
     }
+}
+
+/// A job's progress file is its user's: whatever he puts there, the controller goes on.
+#[test]
+fn no_progress_file_holds_the_controller_up() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut lab) = Lab::up("progress", &[]) else { return };
+    let site = lab.site("6 kW", "control");
+    lab.control(&site);
+    let folder = lab.path("progress");
+    let is = |lab: &Lab, number: u32, state: &State| {
+        let jobs = lab.queue().unwrap_or_default();
+        jobs.iter().any(|job| job.key.id == number && job.state == *state)
+    };
+    // A pipe without a writer, endless and huge files, another's file, a folder, links in a circle.
+    for (n, swap) in [
+        "mkfifo $P",
+        "ln -s /dev/zero $P",
+        "ln -s /proc/kmsg $P",
+        "truncate -s 1T $P",
+        "ln -s /etc/shadow $P",
+        "mkdir $P",
+        "ln -s $P $P",
+        "yes done=1e308 of=-1 t=nan gpus=99999999999 rate=inf | head -c 3000000 >$P",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let script = format!(
+            "#!/bin/bash\n#SBATCH --gres=gpu:1 --output=/dev/null --time=5\n\
+             #WATTLINE workload=wa work=100\nP={folder}/$SLURM_JOB_ID\nrm -rf $P; {swap}\nsleep 3\n"
+        );
+        let job = lab.submit(&format!("swap{n}"), &script);
+        lab.until(swap, Duration::from_secs(60), || is(&lab, job, &State::Completed));
+        // Nobody waits for it: the end is known, and the next job starts.
+        lab.until("the end to be known", Duration::from_secs(20), || {
+            let queue = lab.ask(&["queue", "--all"]).unwrap_or_default();
+            let jobs = queue["jobs"].as_array().cloned().unwrap_or_default();
+            jobs.iter().any(|row| row["id"] == job && row["state"] == "finished")
+        });
+    }
+    let status = lab.status().unwrap();
+    let longest = status["turn_max_ms"].as_f64().unwrap();
+    println!("longest turn {longest:.0} ms");
+    assert!(longest <= 1000.0, "{status}");
+    assert_eq!(status["troubles"].to_string(), "[]");
+    assert!(lab.is_controlled(), "{}", lab.log());
 }

@@ -5,7 +5,7 @@
 #[path = "common/lab.rs"]
 mod lab;
 
-use lab::{GPUS, Lab, NODES};
+use lab::{GPUS, Lab, NODES, now};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,29 @@ const TASKS: u32 = 1000;
 const SINGLES: u32 = 1000;
 const JOBS: u32 = ARRAYS * TASKS + SINGLES;
 
+/// SLURM's commands in a minute, MiB of memory, and the share of a core of a controller with that many
+/// jobs waiting. Seconds on a core are some more where others use its caches: it is promised a tenth.
+const MOST_COMMANDS: f64 = 120.0;
+const MOST_MEMORY: f64 = 300.0;
+const MOST_CPU: f64 = 0.2;
+
 /// Submits jobs that wait, each with a record of its own.
 fn fill(lab: &Lab) {
     let began = Instant::now();
     let script = lab.path("jobs/sleep.sh");
     fs::write(&script, "#!/bin/sh\nexec sleep 3600\n").unwrap();
-    let options = ["-Q", "--gres=gpu:1", "--mem=10", "--output=/dev/null", "--parsable"];
+    let options = ["--gres=gpu:1", "--mem=10", "--output=/dev/null", "--parsable"];
     for _ in 0..ARRAYS {
         let tasks = format!("--array=0-{}", TASKS - 1);
         let array = lab.ran("sbatch", &[&options[..], &[&tasks, &script]].concat());
         // To hold what is held gives each task a record; the last one keeps the array's.
         lab.ran("scontrol", &["uhold", &format!("{array}_[0-{}]", TASKS - 2)]);
     }
+    // The gate holds those that come now as well.
+    lab.beat();
     let options = options.join(" ");
-    let each = format!("for i in $(seq {}); do sbatch {options} {script}; done", SINGLES / 4);
+    let each =
+        format!("for i in $(seq {}); do sbatch {options} {script}; done >/dev/null", SINGLES / 4);
     let shells: Vec<_> = (0..4)
         .map(|_| {
             let mut shell = Command::new("sh");
@@ -97,25 +106,7 @@ fn memory(pid: u32, what: &str) -> f64 {
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-/// When jobs started, as slurmctld's prolog says: number and seconds since 1970.
-fn starts(lab: &Lab) -> Vec<(u32, f64)> {
-    let log = fs::read_to_string(lab.folder.join("events/log")).unwrap_or_default();
-    let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let at = words.next()?.parse().ok()?;
-        let started = words.next()? == "prolog_slurmctld";
-        let number = words.next()?.strip_prefix("job=")?.parse().ok()?;
-        started.then_some((number, at))
-    };
-    log.lines().filter_map(line).collect()
-}
-
-fn now() -> f64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.unwrap().as_secs_f64()
-}
-
-/// Seconds from the first to the last of a quantile.
+/// What a share of the values stays below.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -137,7 +128,7 @@ fn ten_thousand_jobs_wait() {
     lab.control(&site);
     let pid = lab.controller_pid().unwrap();
     let gpus = (NODES * GPUS) as usize;
-    lab.until("all GPUs to be taken", LONG, || starts(&lab).len() >= gpus);
+    lab.until("all GPUs to be taken", LONG, || lab.starts().len() >= gpus);
     println!("{gpus} GPUs taken {:.1} s after the start", began.elapsed().as_secs_f64());
     lab.until("all jobs to be known", LONG, || {
         lab.status()
@@ -151,15 +142,15 @@ fn ten_thousand_jobs_wait() {
     // The steady state: every few seconds a GPU is freed.
     let (began, used, before) = (Instant::now(), cpu(pid), commands(&counts).len());
     let mut refills = Vec::new();
-    let mut running: Vec<u32> = starts(&lab).iter().map(|(number, _)| *number).collect();
+    let mut running: Vec<u32> = lab.starts().iter().map(|(number, _)| *number).collect();
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(3_300));
-        let (known, freed) = (starts(&lab).len(), now());
+        let (known, freed) = (lab.starts().len(), now());
         let victim = running.remove(0);
         lab.ran("scancel", &[&victim.to_string()]);
         let limit = Instant::now();
         let next = loop {
-            if let Some(next) = starts(&lab).get(known) {
+            if let Some(next) = lab.starts().get(known) {
                 break *next;
             }
             assert!(limit.elapsed() < LONG, "nobody takes the GPU\n{}", lab.log());
@@ -185,12 +176,13 @@ fn ten_thousand_jobs_wait() {
         of("sinfo"),
         of("scontrol"),
     );
+    let most_memory = memory(pid, "VmHWM:");
     println!(
         "controller: {:.1} % of a core, its commands {:.1} %; {:.0} MiB, at most {:.0} MiB",
         own * 100.0,
         children * 100.0,
         memory(pid, "VmRSS:"),
-        memory(pid, "VmHWM:"),
+        most_memory,
     );
     if let Ok(path) = std::env::var("WATTLINE_SCALE_LOG") {
         fs::write(path, lab.log()).unwrap();
@@ -218,13 +210,13 @@ fn ten_thousand_jobs_wait() {
     assert_eq!(left, 0, "are still held");
     assert!(held > 9_000, "{held}");
 
-    // With room for a machine that does other things besides: on a free one with two cores these
-    // are a third of it.
+    // What does not depend on what else the machine does is asserted as it is promised.
+    assert!(minute <= MOST_COMMANDS, "{minute} a minute");
+    assert!(most_memory <= MOST_MEMORY, "{most_memory} MiB");
+    assert!(own <= MOST_CPU, "{own} of a core");
+    // The rest with room for that: on a free machine with two cores these are a third of it.
     assert!(median < 4.0 && worst < 12.0, "{refills:?}");
     assert!(p99 < 1_000.0, "{p99} ms");
-    assert!(minute <= 140.0, "{minute} a minute");
-    assert!(own < 0.5, "{own} of a core");
-    assert!(memory(std::process::id(), "VmRSS:") > 0.0);
     assert!(rate > 150.0, "{rate} a second");
 }
 

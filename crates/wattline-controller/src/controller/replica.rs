@@ -110,7 +110,14 @@ impl Replica {
                 }
                 _ => None,
             };
-            let job = event.job().filter(|job| self.goes_on(*job));
+            // A job that was cancelled while it started is over when the start fails.
+            let job = match &event {
+                Event::Failed { action } | Event::Refused { action, .. } => {
+                    self.engine.started_by(*action)
+                }
+                event => event.job(),
+            };
+            let job = job.filter(|job| self.goes_on(*job));
             // What makes no sense changes nothing, also when it is read again.
             if self.engine.handle(self.now, event).is_ok() {
                 self.learned.extend(measured);

@@ -439,6 +439,10 @@ impl ReadModelBuilder {
             reason: state.reason,
             refused: match state.reason {
                 Reason::Refused(_) => registry.refused(id).cloned(),
+                // Other nodes are busy, and on some it may not run: its owner wants to know both.
+                _ if state.held.is_none() && state.barred().is_some() => {
+                    registry.refused(id).cloned()
+                }
                 _ => None,
             },
             restart_hold: registry.restart_hold(id).filter(|_| state.is_on_hold()).cloned(),

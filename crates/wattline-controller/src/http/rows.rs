@@ -102,13 +102,18 @@ pub(super) fn why(view: &JobView, who: &Identity, now: Timestamp) -> String {
         Reason::OnHold if view.restart_hold.is_some() => {
             format!("waits: {}", view.restart_hold.as_deref().unwrap_or_default())
         }
-        Reason::Reserved { at } => {
-            format!("waits: starts within {:.0} at the latest", at.since(now))
+        reason => {
+            let reason = match reason {
+                Reason::Reserved { at } => {
+                    format!("waits: starts within {:.0} at the latest", at.since(now))
+                }
+                reason => reason.to_string(),
+            };
+            match &view.refused {
+                Some(said) => format!("{reason}; the cluster says {said}"),
+                None => reason,
+            }
         }
-        reason => match &view.refused {
-            Some(said) => format!("{reason}; the cluster says {said}"),
-            None => reason.to_string(),
-        },
     }
 }
 

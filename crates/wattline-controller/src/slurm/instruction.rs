@@ -105,8 +105,11 @@ pub(super) enum Instruction {
     Hold(Vec<JobName>),
     Release(JobName),
     Update(JobName, JobUpdate),
-    /// Take a job off its nodes; it waits, held.
+    /// Take a job off its nodes; it waits, held. One that has ended meanwhile stays ended: without
+    /// `Incomplete` SLURM would run it again.
     RequeueHold(JobName),
+    /// One that SLURM has ended, because of its node, waits again, held.
+    RequeueEnded(JobName),
     Cancel(JobName),
     /// Send USR1 to the batch script, and to nothing that it has started.
     SignalBatch(JobName),
@@ -132,7 +135,8 @@ impl Instruction {
             }
             Self::Release(job) => scontrol(&["release", &job.address]),
             Self::Update(job, update) => CommandLine::new("scontrol", &words(job, update)),
-            Self::RequeueHold(job) => scontrol(&["requeuehold", &job.address]),
+            Self::RequeueHold(job) => scontrol(&["requeuehold", "Incomplete", &job.address]),
+            Self::RequeueEnded(job) => scontrol(&["requeuehold", &job.address]),
             Self::Cancel(job) => CommandLine::new("scancel", &[&job.address]),
             Self::SignalBatch(job) => {
                 CommandLine::new("scancel", &["--signal=USR1", "--batch", &job.address])
@@ -225,7 +229,8 @@ mod tests {
                  MinCPUsNode=8 TresPerJob=gres:gpu:4",
             ),
             (Instruction::Update(job.clone(), first), "scontrol update JobId=7_3 Priority=9"),
-            (Instruction::RequeueHold(job.clone()), "scontrol requeuehold 7_3"),
+            (Instruction::RequeueHold(job.clone()), "scontrol requeuehold Incomplete 7_3"),
+            (Instruction::RequeueEnded(job.clone()), "scontrol requeuehold 7_3"),
             (Instruction::Cancel(job.clone()), "scancel 7_3"),
             (Instruction::SignalBatch(job), "scancel --signal=USR1 --batch 7_3"),
             (

@@ -43,6 +43,10 @@ pub(super) fn is_unsayable(said: &str) -> bool {
     said.contains(NO_WORDS)
 }
 
+/// The arguments of squeue for everything that it knows, also of hidden partitions: only root sees those
+/// unasked.
+pub(super) const FULL: [&str; 3] = ["--all", "--json", "--states=all"];
+
 impl Link {
     /// As a site's file has it.
     pub(super) fn new(config: &Config) -> Self {
@@ -65,7 +69,7 @@ impl Link {
     /// Everything, at once.
     pub(super) fn look(&self) -> Result<Seen, SeenError> {
         let jobs = match &self.rest {
-            None => read::jobs(&self.commands.run("squeue", &["--json", "--states=all"])?)?,
+            None => read::jobs(&self.commands.run("squeue", &FULL)?)?,
             Some(rest) => match rest.jobs(None)?.0 {
                 super::rest::Jobs::All(jobs, _) => jobs,
                 // Nobody asked for changes only.
@@ -81,7 +85,7 @@ impl Link {
     pub(super) fn nodes(&self) -> Result<Nodes, SeenError> {
         let nodes = match &self.rest {
             Some(rest) => rest.nodes()?,
-            None => match read::nodes(&self.commands.run("sinfo", &["--json"])?) {
+            None => match read::nodes(&self.commands.run("sinfo", &["--all", "--json"])?) {
                 Ok(nodes) => nodes,
                 // Newer releases show groups of nodes there, and older ones know only the first.
                 Err(error) => self

@@ -9,7 +9,7 @@
 //! Where lines are not understood each look reads the full answer, as if there were no lines.
 
 use super::command::Commands;
-use super::link::Link;
+use super::link::{FULL, Link};
 use super::orders::{Stamp, Ticks};
 use super::read::compact::{self, Applied, Entry};
 use super::read::{self, JobKey, SlurmJob};
@@ -134,7 +134,7 @@ impl FullAnswers {
 fn read_full(commands: &Commands) -> Full {
     let began = Instant::now();
     let jobs = commands
-        .run("squeue", &["--json", "--states=all"])
+        .run("squeue", &FULL)
         .map_err(SeenError::from)
         .and_then(|text| Ok(read::jobs(&text)?));
     (jobs, began.elapsed())
@@ -389,7 +389,9 @@ impl Looker {
         ticks: &Ticks,
         moved: bool,
     ) -> Result<(Arc<Nodes>, Stamp), SeenError> {
-        let old = |read: &NodesRead| moved || read.moving || read.at.elapsed() >= NODES_EVERY;
+        // Who gives everything back waits for nodes, and tells none of them twice to wake.
+        let fresh = moved || self.skips_gpus;
+        let old = |read: &NodesRead| fresh || read.moving || read.at.elapsed() >= NODES_EVERY;
         if let Some(read) = self.nodes.as_ref().filter(|read| !old(read)) {
             return Ok((Arc::clone(&read.nodes), read.stamp));
         }

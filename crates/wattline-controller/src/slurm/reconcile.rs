@@ -8,7 +8,7 @@ use super::restarts::EXITED_UNASKED;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{BackendEvent, Known};
-use crate::job_registry::{JournalNote, Origin, SlurmOrigin};
+use crate::job_registry::{ENDED_UNSEEN, JournalNote, Origin, SlurmOrigin};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
@@ -77,7 +77,7 @@ impl Slurm {
         let Some(state) = known.engine.state().find_job(id) else { return };
         if self.is_lost(id, job, known) {
             if self.may_correct(now, job.key.id) {
-                let requeue = Instruction::RequeueHold(JobName::of(job));
+                let requeue = Instruction::RequeueEnded(JobName::of(job));
                 let mark = self.mark(job, known.registry.slurm(id));
                 self.correct(now, job, mark.into_iter().chain([requeue]).collect());
             }
@@ -407,7 +407,7 @@ impl Slurm {
                 continue;
             }
             let Some(state) = engine.find_job(id) else { continue };
-            let how = JournalNote::Ended { job: id, how: "gone".into() };
+            let how = JournalNote::Ended { job: id, how: ENDED_UNSEEN.into() };
             news.push(BackendEvent::Noted(Event::Cancelled(id), how));
             match (state.phase, state.run) {
                 (Phase::Starting(action), _) => {

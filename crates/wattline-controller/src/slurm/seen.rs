@@ -134,12 +134,12 @@ pub(super) fn node_is(node: &SlurmNode) -> NodeIs {
     if node.is_asleep() {
         return NodeIs::Asleep;
     }
+    if node.is_usable() {
+        return NodeIs::Up;
+    }
     if any(&[PowerDown, PoweringDown, PowerDrain, PowerUp, PoweringUp]) {
         // A node that was asleep and did not come up is down.
         return if node.base == NodeBase::Down { NodeIs::Lost } else { NodeIs::Moving };
-    }
-    if node.is_usable() {
-        return NodeIs::Up;
     }
     let leaving = any(&[Drain, Fail, Maintenance, RebootRequested, RebootIssued]);
     match node.base {
@@ -149,5 +149,31 @@ pub(super) fn node_is(node: &SlurmNode) -> NodeIs {
         _ if leaving && node.alloc_cpus == 0 => NodeIs::Lost,
         _ if leaving => NodeIs::Closed,
         _ => NodeIs::Unsure,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::slurm::read;
+
+    fn is(flags: &str) -> NodeIs {
+        let text = format!(
+            "{{\"meta\":{{}},\"errors\":[],\"nodes\":[{{\"name\":\"n1\",\"state\":\"idle\",\
+             \"state_flags\":[{flags}],\"gres\":\"gpu:h200:4\",\"cpus\":64}}]}}"
+        );
+        node_is(&read::nodes(&text).unwrap()[0])
+    }
+
+    /// SLURM 22.05 leaves the word on a node that was told to wake just before it came up.
+    #[test]
+    fn a_node_that_was_told_twice_to_wake_is_up_when_it_is_up() {
+        assert_eq!(is("\"POWER_UP\""), NodeIs::Up);
+        assert_eq!(is("\"POWERED_DOWN\",\"POWER_UP\""), NodeIs::Moving);
+        assert_eq!(is("\"POWERING_UP\",\"NOT_RESPONDING\""), NodeIs::Moving);
+        assert_eq!(is("\"POWERED_DOWN\""), NodeIs::Asleep);
+        assert_eq!(is("\"POWER_DOWN\""), NodeIs::Moving);
+        assert_eq!(is(""), NodeIs::Up);
     }
 }

@@ -10,6 +10,7 @@ use super::seen::Seen;
 use super::site::Site;
 use super::{SECONDS, Slurm};
 use crate::backend::{Backend, BackendError, Known, Report};
+use crate::job_registry::SlurmKey;
 use crate::journal::Store;
 use crate::{Controller, Foresight, InitialState, InlinePlanner};
 use std::sync::Arc;
@@ -59,6 +60,8 @@ struct Puppet {
     jobs: Vec<Shown>,
     /// What it says to a requeue.
     refuses: Option<&'static str>,
+    /// Nothing that is released starts.
+    fails: bool,
     /// Whatever it was told.
     told: Vec<String>,
     orders: Vec<Order>,
@@ -81,6 +84,9 @@ impl Puppet {
                     return Err(Failure { said: said.to_owned(), unanswered: false });
                 }
                 ("requeuehold", Some(job), None) => job.state = "PENDING",
+                ("release", Some(_), _) if self.fails => {
+                    return Err(Failure { said: "not so".into(), unanswered: false });
+                }
                 ("release", Some(job), _) => job.state = "RUNNING",
                 (number, Some(job), _) if number == job.number.to_string() => {
                     job.state = "CANCELLED";
@@ -180,7 +186,7 @@ impl Bench {
         let config = Config { mode: Mode::Control, partitions, ..Config::default() };
         let slurm = Slurm::new(Site::new(config, Arc::clone(&cluster), &[], Vec::new()));
         let (jobs, told, orders) = (jobs.to_vec(), Vec::new(), Vec::new());
-        let puppet = Puppet { slurm, jobs, refuses: None, told, orders };
+        let puppet = Puppet { slurm, jobs, refuses: None, fails: false, told, orders };
         let engine = Engine::new(
             EngineConfig { budget_lead: Seconds::ZERO, shed, ..EngineConfig::default() },
             State::new(Arc::clone(&cluster), Timestamp::ZERO),
@@ -245,8 +251,69 @@ fn a_preemptible_job_is_requeued_once() {
     assert!(bench.job(0).job.preemptible);
     bench.cut();
     bench.pass(60);
-    assert_eq!(bench.stops(), ["scontrol requeuehold 100"]);
+    assert_eq!(bench.stops(), ["scontrol requeuehold Incomplete 100"]);
     assert!(bench.job(0).held.is_none());
+}
+
+/// SLURM lets owners requeue jobs that are over: such a job takes GPUs again, and counts.
+#[test]
+fn a_job_that_its_owner_requeues_after_its_end_comes_in_again() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    bench.controller.backend_mut().jobs[0].state = "COMPLETED";
+    bench.pass(5);
+    assert_eq!(bench.job(0).phase, Phase::Finished);
+    let again = Shown { state: "RUNNING", submitted: 1_000_150, restarts: 1, ..BATCH };
+    bench.controller.backend_mut().jobs[0] = again;
+    bench.pass(5);
+    let key = SlurmKey { id: 100, submitted: 1_000_150, restarts: 1 };
+    let id = bench.controller.registry().find(&key).unwrap();
+    assert_eq!(bench.job(id.0).phase, Phase::Running);
+    assert!(id != JobId(0) && bench.job(id.0).held.is_some());
+    assert_eq!(bench.stops(), Vec::<&str>::new());
+}
+
+/// A job that is cancelled while it starts, and that SLURM will not start, is cancelled there too.
+#[test]
+fn a_job_that_is_cancelled_while_it_starts_does_not_stay_held() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    let puppet = bench.controller.backend_mut();
+    (puppet.fails, puppet.jobs[0].state) = (true, "PENDING");
+    (puppet.jobs[0].submitted, puppet.jobs[0].restarts) = (1_000_050, 1);
+    let starts = |bench: &Bench| matches!(bench.job(0).phase, Phase::Starting(_));
+    for _ in 0..60 {
+        if starts(&bench) {
+            break;
+        }
+        bench.pass(1);
+    }
+    assert!(starts(&bench), "{:?}", bench.job(0));
+    bench.controller.intake().cancel(bench.now, JobId(0)).unwrap();
+    bench.pass(60);
+    assert_eq!(bench.stops(), ["scancel 100"]);
+}
+
+/// slurmctld came up without its state, or jobs were hidden from us: those that it shows again later
+/// were cancelled by nobody, and go on.
+#[test]
+fn jobs_that_slurm_does_not_show_for_a_while_are_not_cancelled_when_it_shows_them_again() {
+    let waiting = Shown { number: 101, ..BATCH };
+    let mut bench = Bench::over(&[BATCH, waiting.clone()], Shed::Stop);
+    bench.controller.backend_mut().jobs[1] =
+        Shown { state: "PENDING", submitted: 1_000_200, restarts: 1, ..waiting };
+    bench.pass(5);
+    let all = std::mem::take(&mut bench.controller.backend_mut().jobs);
+    bench.pass(60);
+    assert!(bench.job(0).has_ended() && bench.job(1).has_ended());
+    bench.controller.backend_mut().jobs = all;
+    bench.pass(60);
+    assert_eq!(bench.stops(), Vec::<&str>::new());
+    let known = |number, submitted, restarts| {
+        let key = SlurmKey { id: number, submitted, restarts };
+        let id = bench.controller.registry().find(&key).unwrap();
+        bench.job(id.0).phase
+    };
+    assert_eq!(known(100, 1_000_000, 0), Phase::Running);
+    assert_eq!(known(101, 1_000_200, 1), Phase::Running, "it was started again");
 }
 
 #[test]
@@ -270,7 +337,7 @@ fn what_slurm_cannot_requeue_is_not_tried_for_ever() {
         bench.controller.backend_mut().refuses = Some(refusal);
         bench.cut();
         bench.pass(600);
-        assert_eq!(bench.stops(), ["scontrol requeuehold 100"]);
+        assert_eq!(bench.stops(), ["scontrol requeuehold Incomplete 100"]);
         assert!(!bench.job(0).job.preemptible && bench.job(0).phase == Phase::Running);
         assert!(bench.alerts.contains(&Alert::CannotBeStopped(JobId(0))));
         assert_eq!(bench.cannot_be_kept(), 1);
@@ -313,7 +380,8 @@ fn where_the_site_lets_jobs_be_killed_they_are_cancelled_and_never_requeued() {
     bench.pass(60);
     let mut stops = bench.stops();
     stops.sort_unstable();
-    let expected = ["scancel 101", "scancel 102", "scancel 103", "scontrol requeuehold 100"];
+    let expected =
+        ["scancel 101", "scancel 102", "scancel 103", "scontrol requeuehold Incomplete 100"];
     assert_eq!(stops, expected);
     let killed = [1, 2, 3].map(JobId).to_vec();
     assert!(bench.alerts.contains(&Alert::KilledForBudget(killed)), "{:?}", bench.alerts);

@@ -353,6 +353,14 @@ impl<'p> Engine<'p> {
     pub fn is_under_way(&self, action: ActionId) -> bool {
         self.in_flight.contains_key(&action)
     }
+    /// The job that an action under way starts.
+    #[must_use]
+    pub fn started_by(&self, action: ActionId) -> Option<JobId> {
+        match self.in_flight.get(&action)?.about {
+            InFlight::Start(job) => Some(job),
+            _ => None,
+        }
+    }
     /// When an action under way was handed out.
     #[must_use]
     pub fn told_at(&self, action: ActionId) -> Option<Timestamp> {

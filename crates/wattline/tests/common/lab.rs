@@ -289,6 +289,19 @@ exec perl {folder}/bin/train.pl --work {work} --rate {alone} --serial {SERIAL} -
         text.lines().filter_map(line).collect()
     }
 
+    /// When jobs started, as slurmctld's prolog says: number and seconds since 1970.
+    pub fn starts(&self) -> Vec<(u32, f64)> {
+        let log = fs::read_to_string(self.folder.join("events/log")).unwrap_or_default();
+        let line = |line: &str| {
+            let mut words = line.split_whitespace();
+            let at = words.next()?.parse().ok()?;
+            let started = words.next()? == "prolog_slurmctld";
+            let number = words.next()?.strip_prefix("job=")?.parse().ok()?;
+            started.then_some((number, at))
+        };
+        log.lines().filter_map(line).collect()
+    }
+
     /// What a job wrote when it started and stopped: (event, gpus, work).
     pub fn runs(&self, number: u32) -> Vec<(String, u32, f64)> {
         let path = self.folder.join(format!("jobs/{number}.out"));
@@ -337,6 +350,12 @@ impl Drop for Lab {
             .env("WIPE", if keep { "0" } else { "1" })
             .output();
     }
+}
+
+/// Seconds since 1970.
+pub fn now() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap().as_secs_f64()
 }
 
 /// How long saving takes, and reading it again.

@@ -146,7 +146,8 @@ impl SlurmNode {
             && !self.is(&NodeFlag::PowerUp)
     }
 
-    /// Awake, answering, and open for new jobs.
+    /// Awake, answering, and open for new jobs. One that was told to wake while it came up keeps the
+    /// word `POWER_UP` for good, and runs jobs all the same.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         use NodeFlag::*;
@@ -159,7 +160,6 @@ impl SlurmNode {
                 PoweringDown,
                 PoweredDown,
                 PowerDrain,
-                PowerUp,
                 PoweringUp,
                 Maintenance,
                 RebootRequested,

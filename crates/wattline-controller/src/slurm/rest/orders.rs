@@ -109,7 +109,7 @@ pub(super) fn requests(
             let path = format!("{}?signal=USR1&flags=BATCH_JOB", job_path(version, job)?);
             Ok(vec![Request { verb: Verb::Delete, path, body: None }])
         }
-        Instruction::RequeueHold(_) => Err(Kind::RequeueHold),
+        Instruction::RequeueHold(_) | Instruction::RequeueEnded(_) => Err(Kind::RequeueHold),
         Instruction::Power(node, power) => {
             known(Kind::Power)?;
             let path = format!("/slurm/{version}/node/{}", escaped(node));
