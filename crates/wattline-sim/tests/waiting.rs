@@ -7,7 +7,7 @@ use common::{instance, run};
 use proptest::prelude::*;
 use std::sync::Arc;
 use wattline_core::Timestamp;
-use wattline_core::job::{Bounds, Job, Work};
+use wattline_core::job::{Bounds, Elasticity, Job, Work};
 use wattline_core::placement::Configuration;
 use wattline_core::units::Seconds;
 use wattline_sim::instance::Instance;
@@ -32,11 +32,48 @@ fn overdue(instance: &Instance, job: &Job) -> Timestamp {
     job.submit + Seconds::new(patience)
 }
 
+/// When each job goes first: when it is overdue, or, where jobs are rigid and may not be moved, has
+/// waited beyond that for longer than all waiting work would take on all GPUs.
+fn first_in_line(instance: &Instance, jobs: &[JobOutcome]) -> Vec<Timestamp> {
+    let gpus = f64::from(instance.cluster.total_gpus());
+    let area = |job: &JobOutcome| {
+        let asked = f64::from(job.job.gpus.requested);
+        shortest(instance, &job.job) * (asked / gpus)
+    };
+    let start = |job: &JobOutcome| job.first_start.unwrap_or(Timestamp::FAR_FUTURE);
+    let backlog = |at: Timestamp| {
+        let waits = |job: &&JobOutcome| job.job.submit <= at && start(job) > at;
+        jobs.iter().filter(waits).map(area).fold(Seconds::ZERO, |sum, time| sum + time)
+    };
+    let mut times: Vec<Timestamp> =
+        jobs.iter().flat_map(|job| [job.job.submit, start(job)]).collect();
+    times.sort_unstable();
+    let keeps = |job: &JobOutcome| job.job.elasticity == Elasticity::Rigid && !job.job.preemptible;
+    let first = |job: &JobOutcome| {
+        let overdue = overdue(instance, &job.job);
+        if !jobs.iter().any(keeps) {
+            return overdue;
+        }
+        // As work comes and goes it may be so, cease to be so, and be so again: the last time counts.
+        let until = start(job);
+        let changes = times.iter().copied().filter(|time| *time > overdue && *time < until);
+        let begins: Vec<Timestamp> = std::iter::once(overdue).chain(changes).collect();
+        let ends = begins.iter().copied().skip(1).chain(std::iter::once(until));
+        let mut since: Option<Timestamp> = None;
+        for (begin, end) in begins.iter().copied().zip(ends) {
+            let time = begin.max(overdue + backlog(begin));
+            since = if time >= end { None } else { since.or(Some(time)) };
+        }
+        since.unwrap_or(until)
+    };
+    jobs.iter().map(first).collect()
+}
+
 /// The bound: from when it is overdue, for itself and for each job that was overdue before it and
 /// not done, the longest stay of a job that it cannot move, and what it takes to stop, sleep, boot
 /// and plan.
 fn latest_starts(instance: &Instance, jobs: &[JobOutcome]) -> Vec<Timestamp> {
-    let overdue: Vec<Timestamp> = jobs.iter().map(|job| overdue(instance, &job.job)).collect();
+    let overdue = first_in_line(instance, jobs);
     let ends = |at: usize| jobs[at].end.unwrap_or(Timestamp::FAR_FUTURE);
     let cannot_be_moved = |at: &usize| !jobs[*at].job.preemptible || ends(*at) > overdue[*at];
     let stay = (0..jobs.len())

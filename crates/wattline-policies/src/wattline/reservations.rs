@@ -160,8 +160,8 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         let (first, behind) = self.order.split_at(self.order.len().min(DEPTH));
         let (first, behind) = (first.to_vec(), behind.to_vec());
         for at in first {
-            if let Some((way, place)) = self.choose(at) {
-                self.take(at, way, place);
+            if let Some((way, found)) = self.choose(at) {
+                self.take(at, way, found);
             }
         }
         // A shape that does not fit now for some time does not fit for longer.
@@ -178,9 +178,9 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
                 if self.nodes.free_of[kind] < gpus || refused.iter().any(known) {
                     continue;
                 }
-                match self.earliest(way, time).filter(|place| place.start <= 0.0) {
-                    Some(place) => {
-                        self.take(at, index, place);
+                match self.earliest(way, time).filter(|(place, _)| place.start <= 0.0) {
+                    Some(found) => {
+                        self.take(at, index, found);
                         break;
                     }
                     None => refused.push((kind, gpus, time)),
@@ -190,11 +190,11 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     }
 
     /// The job starts there now, or has its reservation there.
-    fn take(&mut self, at: usize, index: u32, place: Place) {
+    fn take(&mut self, at: usize, index: u32, (place, watts): (Place, f64)) {
         let problem = self.problem;
         let way = problem.way(index);
         let end = place.start + place.wake + problem.time(&problem.items[at], way);
-        self.profile.take(&place.spot, (place.start, end), problem.committed_watts(way));
+        self.profile.take(&place.spot, (place.start, end), watts);
         if place.start <= 0.0 {
             self.nodes.take(&problem.classes, &place.spot, way.limit);
             self.draft[at] = Some(Slot { way: index, spot: place.spot });
@@ -203,11 +203,11 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         }
     }
 
-    /// The cheapest way of a job, where it can start first.
-    fn choose(&self, at: usize) -> Option<(u32, Place)> {
+    /// The cheapest way of a job, where it can start first, and the watts that it needs there.
+    fn choose(&self, at: usize) -> Option<(u32, (Place, f64))> {
         let problem = self.problem;
         let item = &problem.items[at];
-        let mut best: Option<(f64, u32, Place)> = None;
+        let mut best: Option<(f64, u32, (Place, f64))> = None;
         let mut last: Option<(u32, Place)> = None;
         for (index, way) in problem.ways_of(at) {
             let time = problem.time(item, way);
@@ -215,15 +215,16 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             let shared = last.take().filter(|(other, place)| {
                 problem.same_but_limit(*other, index) && self.fits(way, place, time)
             });
-            let place = shared.map(|(_, place)| place).or_else(|| self.earliest(way, time));
-            let Some(place) = place else { continue };
+            let own = |(_, place)| (place, problem.committed_watts(way));
+            let found = shared.map(own).or_else(|| self.earliest(way, time));
+            let Some((place, watts)) = found else { continue };
             let takes = time + place.wake;
             let cost = problem.run_cost(item, way, place.start, takes)
                 + self.price * problem.scarcest(way) * takes
                 + WAIT_PRICE * item.weight * place.start;
             last = Some((index, place.clone()));
             if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
-                best = Some((cost, index, place));
+                best = Some((cost, index, (place, watts)));
             }
         }
         best.map(|(_, way, place)| (way, place))
@@ -235,23 +236,37 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             && (place.start > 0.0 || self.can_start(way, place, time))
     }
 
-    /// Where a way is free first for that long.
-    fn earliest(&self, way: &Way, time: f64) -> Option<Place> {
+    /// Where a way is free first for that long, and the watts that it needs there.
+    fn earliest(&self, way: &Way, time: f64) -> Option<(Place, f64)> {
         let (gpu_type, gpus) = (way.shape.gpu_type.index(), way.shape.gpus);
-        let needs = (time, self.problem.committed_watts(way));
-        let place = self.profile.earliest(gpu_type, gpus, needs, 0.0)?;
+        let watts = self.problem.committed_watts(way);
+        let place = self.profile.earliest(gpu_type, gpus, (time, watts), 0.0)?;
         if place.start > 0.0 || self.can_start(way, &place, time) {
-            return Some(place);
+            return Some((place, watts));
         }
         let from = (self.turnover(way).unwrap_or(0.0) - TURNOVER).max(MIN_HOLD);
-        self.profile.earliest(gpu_type, gpus, needs, from)
+        // Nodes that are partly used take more than their share: those watts are kept too, or they
+        // go to others again and again.
+        let more = watts + self.shortage(way, &place);
+        let later = |watts| {
+            let place = self.profile.earliest(gpu_type, gpus, (time, watts), from)?;
+            Some((place, watts))
+        };
+        later(more).or_else(|| later(watts))
+    }
+
+    /// Watts that the budget lacks for a start at once.
+    fn shortage(&self, way: &Way, place: &Place) -> f64 {
+        let classes = &self.problem.classes;
+        let rise = |(node, gpus): &(u32, u8)| self.nodes.rise(classes, *node, *gpus, way.limit);
+        let needs = self.nodes.committed + place.spot.iter().map(rise).sum::<f64>();
+        (needs - self.problem.budget).max(0.0)
     }
 
     /// Whether the budget carries a start at once, and headroom is left for short jobs.
     fn can_start(&self, way: &Way, place: &Place, time: f64) -> bool {
-        let carried = !self.problem.budget.is_finite()
-            || self.problem.fits(&self.nodes, &place.spot, way.limit);
-        carried && (time <= TURNOVER || self.turnover(way).is_none_or(|from| from <= TURNOVER))
+        self.shortage(way, place) <= 0.0
+            && (time <= TURNOVER || self.turnover(way).is_none_or(|from| from <= TURNOVER))
     }
 
     /// From when on headroom is left beside a way, if that is ever so. A job for which the whole type
