@@ -155,6 +155,26 @@ fn short_jobs_in_a_hurry_do_not_wait_for_a_minute() {
     }
 }
 
+/// A job that comes now and then, each to an idle cluster, with time to spare: the next one is
+/// expected, and would share its node, but may not come.
+#[test]
+fn a_lone_job_on_an_idle_cluster_does_not_wait_for_company_that_is_only_expected() {
+    let draw = |n: u32| Draw {
+        workload: 0,
+        work: 600.0,
+        submit: 300.0 * f64::from(n),
+        deadline: 3000.0,
+        weight: 1.0,
+        preemptible: true,
+    };
+    let draws: Vec<Draw> = (0..10).map(draw).collect();
+    for price in [0.2, 15.0, 150.0] {
+        let outcome = run(&lab(price, false, &draws), "wattline");
+        let longest = waits(&outcome).into_iter().fold(0.0, f64::max);
+        assert!(longest <= 20.0, "at {price} EUR/kWh: waits {longest} s");
+    }
+}
+
 fn draws(at_once: bool) -> impl Strategy<Value = Vec<Draw>> {
     let apart = if at_once { 0.0..1e-9 } else { 0.0..60.0 };
     let draw = (

@@ -6,6 +6,7 @@ use super::nodes::Nodes;
 use super::reservations::Planned;
 use super::ways::Way;
 use crate::placing::{NodeTargets, lowest, pays_after};
+use wattline_core::Timestamp;
 use wattline_core::ids::NodeId;
 use wattline_core::placement::{Allocation, Configuration, Placement, Share, mask_of};
 use wattline_core::plan::{Decision, JobChange, Plan, Reason};
@@ -107,7 +108,7 @@ pub(super) fn settle(problem: &Problem<'_, '_>, planned: &Planned) -> Plan {
                 }
                 (Decision::Wait, Reason::NextInLine)
             }
-            None if job.reason == Reason::Arrived && starts(at).is_some() => {
+            None if starts(at).is_some() && says_no_start(&job.reason, view.now) => {
                 let at = view.now + Seconds::new(starts(at).unwrap_or(0.0));
                 (Decision::Wait, Reason::Reserved { at })
             }
@@ -130,6 +131,15 @@ pub(super) fn settle(problem: &Problem<'_, '_>, planned: &Planned) -> Plan {
         look_again(problem, draft, &nodes, &mut plan);
     }
     plan
+}
+
+/// Whether a waiting job's reason does not say when it starts, or a time that has passed.
+fn says_no_start(reason: &Reason, now: Timestamp) -> bool {
+    match reason {
+        Reason::Arrived | Reason::NoRoom | Reason::BetterLater => true,
+        Reason::Reserved { at } => *at < now,
+        _ => false,
+    }
 }
 
 /// A job that waits although it could start, for company or for a cheaper hour, must not depend on

@@ -1,8 +1,8 @@
 //! What a job that could start would save by waiting.
 //!
 //! A later start costs less than one now for two reasons only: energy is cheaper then, or the job
-//! shares a node that it would have to itself now. Somebody must come to share it with: a job that
-//! is expected, or those who go on beside one that ends. Those who wait themselves are company at
+//! shares a node that it would have to itself now. Somebody must come to share it with: those who go
+//! on beside one that ends, or a job that is expected, if the cluster is not idle. Those who wait themselves are company at
 //! once if they start too, so nobody waits for them. Lateness counts on the other side. Where
 //! neither is to be had, a job that waits only gets later, however dear energy is.
 
@@ -20,7 +20,9 @@ pub(super) struct Company {
 impl Company {
     pub(super) fn new(problem: &Problem<'_, '_>) -> Self {
         let mut from = vec![f64::INFINITY; problem.gpus_of.len()];
-        for coming in &problem.coming {
+        // On an idle cluster nobody waits for a job that is only expected: it may not come.
+        let idle = problem.items.iter().all(|item| item.now.is_none());
+        for coming in problem.coming.iter().filter(|_| !idle) {
             for (_, way) in problem.ways_in(&coming.item) {
                 let of_type = &mut from[way.shape.gpu_type.index()];
                 *of_type = of_type.min(coming.at);
