@@ -241,3 +241,17 @@ fn a_job_that_asks_for_other_nodes_gets_those_that_rules_leave_of_them() {
     bench.hear(Event::Asked { job: JOB, asked });
     assert!(bench.state().job(JOB).is_barred_everywhere());
 }
+
+/// Found by random reports: it stayed planned, and the next time load was shed the plan was refused.
+#[test]
+fn a_job_put_on_hold_while_it_starts_waits_if_the_start_fails() {
+    let kept = Job { preemptible: false, ..job() };
+    let mut bench = Bench::with(&[(0, 4)], vec![kept], None);
+    let start = bench.plan(vec![runs(0, on(&[(0, 3)], FULL))], vec![]);
+    bench.hear(Event::OnHold { job: JOB, hold: true });
+    bench.hear(Event::Failed { action: only(&start) });
+    let job = bench.state().job(JOB);
+    assert!(job.planned.is_none() && job.held.is_none(), "{job:?}");
+    assert_eq!((job.phase, job.reason), (Phase::Waiting, Reason::OnHold));
+    assert_eq!(check::audit(bench.state(), None), []);
+}

@@ -131,6 +131,9 @@ impl Engine<'_> {
             let until = now + pause(self.config.hold_off, times, LONGEST_HOLD_OFF);
             self.state.job_mut(id).phase = Phase::BackingOff(until);
             self.wake_ups.entry(until).or_default().push(id);
+        } else if self.state.job(id).on_hold {
+            // It was put on hold while it was told to start.
+            self.unplan(now, id, Reason::OnHold);
         } else {
             self.avoid_closed(now, id);
             self.avoid_barred(now, id);

@@ -32,7 +32,7 @@ pub(crate) const SPECS: [&str; 21] = [
     "priority",
     "fifo+backfill",
     "edf+backfill=5",
-    "fifo+sleep=5min",
+    "fifo+sleep=5min+cap=uniform",
     "priority+backfill+sleep=2min",
     "tiresias",
     "tiresias+queues=100/1000/5000",
