@@ -35,7 +35,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "wattline",
         about: "ours: order, size, place, batch, limits and sleep, at prices that all jobs bid over time",
-        options: "+objective=cost|tardiness|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X",
+        options: "+objective=cost|tardiness|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X, +headroom=SHARE (of GPUs that rigid jobs of hours leave to short ones)",
     },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
     Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
@@ -186,6 +186,10 @@ fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
         }
         ("work", work) => options.work = work.parse().ok()?,
         ("seed", seed) => options.seed = seed.parse().ok()?,
+        ("headroom", share) => {
+            let share = share.parse().ok().filter(|share| (0.0..=0.5).contains(share));
+            options.headroom = share?;
+        }
         ("hysteresis", part) => {
             options.hysteresis = part.parse().ok().filter(|part: &f64| *part >= 0.0)?;
         }
@@ -255,7 +259,7 @@ mod tests {
             assert_eq!(policy(entry.name).unwrap().name(), entry.name);
         }
         assert!(policy("edf+backfill=20+sleep=10min+cap=uniform").is_ok());
-        assert!(policy("wattline+objective=tardiness").is_ok());
+        assert!(policy("wattline+objective=tardiness+headroom=0").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
         assert!(policy("wattline+objective=jct+work=1000+seed=3+hysteresis=0.5").is_ok());
@@ -283,7 +287,9 @@ mod tests {
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("andreas+rounds=0").contains("+rounds=N"));
         assert!(message("andreas+seed=x").contains("+seed=N"));
-        for wrong in ["objective=speed", "energy=0", "energy=NaN", "work=x", "hysteresis=-1"] {
+        for wrong in
+            ["objective=speed", "energy=0", "energy=NaN", "work=x", "headroom=1", "hysteresis=-1"]
+        {
             assert!(message(&format!("wattline+{wrong}")).contains("+objective="), "{wrong}");
         }
         for wrong in

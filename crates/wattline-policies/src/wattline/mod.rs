@@ -40,7 +40,7 @@ mod ways;
 use model::Problem;
 pub(crate) use objective::Goal;
 use objective::Objective;
-use reservations::Planned;
+use reservations::{HEADROOM, Planned};
 use search::Search;
 use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
@@ -55,11 +55,13 @@ pub(crate) struct WattlineOptions {
     pub(crate) work: u64,
     /// Multiplies what a restart must gain beyond its cost.
     pub(crate) hysteresis: f64,
+    /// The part of each GPU type that long rigid jobs leave to short ones.
+    pub(crate) headroom: f64,
 }
 
 impl Default for WattlineOptions {
     fn default() -> Self {
-        Self { goal: Goal::Cost, seed: 1, work: 100_000, hysteresis: 1.0 }
+        Self { goal: Goal::Cost, seed: 1, work: 100_000, hysteresis: 1.0, headroom: HEADROOM }
     }
 }
 
@@ -82,6 +84,7 @@ impl Policy for Wattline {
         let options = &self.options;
         let objective = Objective::new(options.goal);
         let mut problem = Problem::new(view, &objective, options.hysteresis);
+        problem.headroom = options.headroom;
         if let Goal::JctUnderEnergy { share } = options.goal {
             energy::price(&mut problem, share);
         }

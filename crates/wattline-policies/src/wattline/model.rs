@@ -142,6 +142,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) mean_time: f64,
     /// Multiplies what restarts must gain.
     pub(super) hysteresis: f64,
+    /// The part of each GPU type that long rigid jobs leave to short ones.
+    pub(super) headroom: f64,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
     /// What a GPU-second costs those who will come, when they have come.
@@ -192,6 +194,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             weights: 0.0,
             mean_time: 0.0,
             hysteresis,
+            headroom: 0.0,
             capacity: 1.0,
             toll: 0.0,
             soon: 1.0,

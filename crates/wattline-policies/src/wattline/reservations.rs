@@ -34,8 +34,8 @@ const WAIT_PRICE: f64 = 1.0;
 /// GPUs for longer waits. Without it a full cluster of week-long jobs keeps hundreds of short ones
 /// waiting for days (Philly's first 2,000 jobs: 4.1 times the best simple rule; 0.35 with 3 % and with
 /// 6 %). Six per cent and four hours are a node of 16 and half a working day; an hour is too short for
-/// clusters without short jobs (1.8 times).
-const HEADROOM: f64 = 0.06;
+/// clusters without short jobs (1.8 times). `+headroom` sets another part.
+pub(super) const HEADROOM: f64 = 0.06;
 const TURNOVER: f64 = 4.0 * 3600.0;
 /// A running job's limit changes only if that saves this part of what it costs to its end.
 const LIMIT_GAIN: f64 = 0.02;
@@ -274,7 +274,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     fn turnover(&self, way: &Way) -> Option<f64> {
         let gpu_type = way.shape.gpu_type.index();
         let all = self.problem.gpus_of[gpu_type];
-        let needs = (way.gpus() + HEADROOM * all).min(all);
+        let needs = (way.gpus() + self.problem.headroom * all).min(all);
         self.profile.free_from(gpu_type, needs.ceil() as u32)
     }
 
