@@ -35,7 +35,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "wattline",
         about: "ours: order, size, place, batch, limits and sleep, at prices that all jobs bid over time",
-        options: "+objective=cost|tardiness|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X, +headroom=SHARE (of GPUs that rigid jobs of hours leave to short ones)",
+        options: "+objective=cost|tardiness|deadlines|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X, +headroom=SHARE (of GPUs that rigid jobs of hours leave to short ones), +eager (a job that can start does not wait for cheaper energy or company)",
     },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
     Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
@@ -170,9 +170,14 @@ pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
 }
 
 fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
+    if text == "eager" {
+        options.eager = true;
+        return Some(());
+    }
     match text.split_once('=')? {
         ("objective", "cost") => options.goal = Goal::Cost,
         ("objective", "tardiness") => options.goal = Goal::Tardiness,
+        ("objective", "deadlines") => options.goal = Goal::Deadlines,
         ("objective", "jct") => options.goal = Goal::Jct,
         // With a share given before or after, that share.
         ("objective", "jct-under-energy") => {
@@ -260,6 +265,7 @@ mod tests {
         }
         assert!(policy("edf+backfill=20+sleep=10min+cap=uniform").is_ok());
         assert!(policy("wattline+objective=tardiness+headroom=0").is_ok());
+        assert!(policy("wattline+objective=deadlines+eager").is_ok());
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
         assert!(policy("wattline+objective=jct+work=1000+seed=3+hysteresis=0.5").is_ok());

@@ -11,12 +11,14 @@ impl Problem<'_, '_> {
     /// Weighted lateness of a job that starts at `start` and takes about `time`: the mean over a
     /// good, a usual and a bad run.
     pub(super) fn late(&self, item: &Item, way: &Way, start: f64, time: f64) -> f64 {
-        let at = |end: f64| (end - item.due).max(0.0);
+        let at = |end: f64| {
+            if end > item.due { item.missed + item.weight * (end - item.due) } else { 0.0 }
+        };
         if way.later == 1.0 {
-            return item.weight * at(start + time);
+            return at(start + time);
         }
         let good = at(start + time * way.sooner);
-        item.weight * (good + at(start + time) + at(start + time * way.later)) / 3.0
+        (good + at(start + time) + at(start + time * way.later)) / 3.0
     }
 
     /// Seconds lost when a job starts, and what a restart must gain beyond what they cost.

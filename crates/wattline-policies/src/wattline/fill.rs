@@ -188,7 +188,7 @@ impl Filler<'_, '_, '_> {
     fn pays(&self, at: usize, offer: &Offer) -> bool {
         let problem = self.problem;
         let item = &problem.items[at];
-        if item.overdue || item.runs {
+        if item.overdue || item.runs || problem.eager {
             true
         } else if item.commits {
             offer.costs.price <= self.market.later[at] * COMMIT

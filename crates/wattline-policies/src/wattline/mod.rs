@@ -9,7 +9,7 @@
 //! tried instead ([`complete`]). Whoever had to hurry takes less as soon as there is time ([`ease`]).
 //! Where time counts, GPUs are also split by what one more is worth to
 //! each ([`share`]), and the plan is taken that does best when all jobs are run to their ends
-//! ([`rehearse`]). To whoever has waited too long a place is owed ([`owed`]).
+//! ([`rollout`]). To whoever has waited too long a place is owed ([`owed`]).
 //!
 //! Where most jobs must keep what they get, all of them are given reservations in a complete schedule
 //! instead ([`reservations`]).
@@ -27,8 +27,8 @@ mod objective;
 mod owed;
 mod place;
 mod prices;
-mod rehearse;
 mod reservations;
+mod rollout;
 mod search;
 mod settle;
 mod share;
@@ -57,11 +57,20 @@ pub(crate) struct WattlineOptions {
     pub(crate) hysteresis: f64,
     /// The part of each GPU type that long rigid jobs leave to short ones.
     pub(crate) headroom: f64,
+    /// Never wait on purpose.
+    pub(crate) eager: bool,
 }
 
 impl Default for WattlineOptions {
     fn default() -> Self {
-        Self { goal: Goal::Cost, seed: 1, work: 100_000, hysteresis: 1.0, headroom: HEADROOM }
+        Self {
+            goal: Goal::Cost,
+            seed: 1,
+            work: 100_000,
+            hysteresis: 1.0,
+            headroom: HEADROOM,
+            eager: false,
+        }
     }
 }
 
@@ -84,7 +93,7 @@ impl Policy for Wattline {
         let options = &self.options;
         let objective = Objective::new(options.goal);
         let mut problem = Problem::new(view, &objective, options.hysteresis);
-        problem.headroom = options.headroom;
+        (problem.headroom, problem.eager) = (options.headroom, options.eager);
         if let Goal::JctUnderEnergy { share } = options.goal {
             energy::price(&mut problem, share);
         }

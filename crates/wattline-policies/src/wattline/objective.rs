@@ -1,5 +1,6 @@
 //! What a plan is judged by.
 
+use wattline_core::Timestamp;
 use wattline_core::policy::ClusterView;
 use wattline_core::state::JobState;
 
@@ -11,6 +12,8 @@ pub(crate) enum Goal {
     Cost,
     /// Weighted tardiness; energy only breaks ties.
     Tardiness,
+    /// Weighted deadlines missed; tardiness and energy only break ties.
+    Deadlines,
     /// Mean time from submission to completion.
     Jct,
     /// The same, spending at most this share of the energy that the jobs would take as requested.
@@ -18,6 +21,17 @@ pub(crate) enum Goal {
         /// The share.
         share: f64,
     },
+}
+
+/// What lateness costs a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lateness {
+    /// Each second.
+    pub(super) weight: f64,
+    /// Once, when the deadline is missed.
+    pub(super) missed: f64,
+    /// Seconds from now; infinite if lateness costs nothing.
+    pub(super) due: f64,
 }
 
 /// The goal in numbers.
@@ -35,6 +49,11 @@ const MOST: f64 = 7.0 * 24.0 * 3600.0;
 /// Energy counts this part of its price where it only breaks ties: enough that a job with slack is
 /// run frugally, too little to be worth a second of tardiness at usual weights.
 const TIE_BREAK: f64 = 0.02;
+/// Where met deadlines count, a missed one costs as much as this many seconds of tardiness, and each
+/// second after it the tie-breaking part: a job that cannot be in time any more gives way to all
+/// that can, and still ends. A working day; with a tenth of it jobs that are late compete with those
+/// in time.
+const MISSED: f64 = 8.0 * 3600.0;
 
 impl Objective {
     pub(super) fn new(goal: Goal) -> Self {
@@ -43,27 +62,35 @@ impl Objective {
 
     /// Whether tardiness past deadlines counts, and not every second.
     pub(super) fn has_deadlines(&self) -> bool {
-        matches!(self.goal, Goal::Cost | Goal::Tardiness)
+        matches!(self.goal, Goal::Cost | Goal::Tardiness | Goal::Deadlines)
     }
 
     /// What a euro of energy counts, over a euro of tardiness.
     pub(super) fn energy_share(&self) -> f64 {
         match self.goal {
             Goal::Cost => 1.0,
-            Goal::Tardiness => TIE_BREAK,
+            Goal::Tardiness | Goal::Deadlines => TIE_BREAK,
             Goal::Jct | Goal::JctUnderEnergy { .. } => 0.0,
         }
     }
 
-    /// The weight of lateness per second, and from when on it counts, in seconds from now.
-    pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> (f64, f64) {
+    /// What lateness costs a job, and from when on it counts.
+    pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> Lateness {
+        let weight = job.job.weight.get();
+        let since = |time: Timestamp| signed(time.micros() - view.now.micros());
         match (self.goal, job.job.deadline) {
             (Goal::Cost | Goal::Tardiness, Some(deadline)) => {
-                (job.job.weight.get(), signed(deadline.micros() - view.now.micros()))
+                Lateness { weight, missed: 0.0, due: since(deadline) }
             }
-            (Goal::Cost | Goal::Tardiness, None) => (0.0, f64::INFINITY),
+            (Goal::Deadlines, Some(deadline)) => {
+                let (late, missed) = (weight * TIE_BREAK, weight * MISSED);
+                Lateness { weight: late, missed, due: since(deadline) }
+            }
+            (Goal::Cost | Goal::Tardiness | Goal::Deadlines, None) => {
+                Lateness { weight: 0.0, missed: 0.0, due: f64::INFINITY }
+            }
             (Goal::Jct | Goal::JctUnderEnergy { .. }, _) => {
-                (1.0, signed(job.job.submit.micros() - view.now.micros()))
+                Lateness { weight: 1.0, missed: 0.0, due: since(job.job.submit) }
             }
         }
     }

@@ -274,8 +274,9 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     fn turnover(&self, way: &Way) -> Option<f64> {
         let gpu_type = way.shape.gpu_type.index();
         let all = self.problem.gpus_of[gpu_type];
-        let needs = (way.gpus() + self.problem.headroom * all).min(all);
-        self.profile.free_from(gpu_type, needs.ceil() as u32)
+        // Whole GPUs: a type with fewer than 17 keeps none.
+        let kept = (self.problem.headroom * all).floor();
+        self.profile.free_from(gpu_type, (way.gpus() + kept).min(all) as u32)
     }
 
     /// Watts that are left go to those who run at a lower limit than pays.
@@ -356,7 +357,9 @@ fn order(problem: &Problem<'_, '_>) -> (Vec<usize>, f64) {
         let job = &problem.view.state.job(item.id).job;
         let free = job.deadline.is_none() || job.weight.get() <= 0.0;
         let due = if free { -item.over } else { item.due };
-        let density = (item.weight / area.max(1e-9)).max(1e-30);
+        // A deadline that can still be met is worth as much as it costs to miss it.
+        let at_stake = if due >= time { item.missed / problem.mean_time.max(1.0) } else { 0.0 };
+        let density = ((item.weight + at_stake) / area.max(1e-9)).max(1e-30);
         (1, (due - time).max(0.0) / mean - density.ln(), at)
     };
     let mut keys: Vec<(u8, f64, usize)> = jobs.into_iter().map(key).collect();

@@ -8,7 +8,7 @@ use super::ease;
 use super::fill::{Filled, Filler};
 use super::market::{Level, Market, USUAL};
 use super::model::{Draft, Problem};
-use super::rehearse;
+use super::rollout;
 use super::waiting::Company;
 use crate::ordered_par_map::ordered_par_map;
 
@@ -57,7 +57,7 @@ fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
 fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let problem = filler.problem;
     let jobs = problem.items.len() as u64;
-    // To rehearse a plan takes the square of the jobs.
+    // A rollout takes the square of the jobs.
     if jobs.saturating_mul(jobs) > bounds.work {
         let draft = filler.share(SPLITS[0]);
         if problem.broken_promises(&draft) == 0 {
@@ -67,7 +67,7 @@ fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     }
     let mut drafts = ordered_par_map(&SPLITS, |restarts| filler.share(*restarts));
     drafts.extend(fill(filler, bounds).into_iter().map(|filled| filled.draft));
-    rehearse::best(problem, drafts)
+    rollout::best(problem, drafts)
 }
 
 /// Nodes filled at all levels of prices.

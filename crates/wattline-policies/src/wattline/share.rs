@@ -9,8 +9,9 @@
 
 use super::fill::Filler;
 use super::market::{Level, USUAL};
-use super::model::{Draft, Slot};
-use super::nodes::Spot;
+use super::model::{Draft, Problem, Slot};
+use super::nodes::{Nodes, Spot};
+use super::ways::Way;
 use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 
@@ -25,8 +26,8 @@ const OVERDUE: f64 = 1e15;
 
 /// A way to run, and what it is worth.
 #[derive(Clone, Copy)]
-struct Choice {
-    way: u32,
+pub(super) struct Choice {
+    pub(super) way: u32,
     gpu_type: usize,
     gpus: u32,
     /// GPUs, those of slower types counted for less.
@@ -35,6 +36,27 @@ struct Choice {
     watts: f64,
     /// Each second.
     worth: f64,
+}
+
+impl Choice {
+    pub(super) fn with_worth(self, worth: f64) -> Self {
+        Self { worth, ..self }
+    }
+}
+
+impl Problem<'_, '_> {
+    /// A way with what it takes, and its worth.
+    pub(super) fn choice(&self, index: u32, way: &Way, worth: f64) -> Choice {
+        let watts = if self.budget.is_finite() { self.committed_watts(way) } else { 0.0 };
+        let (gpu_type, gpus) = (way.shape.gpu_type.index(), way.shape.gpus);
+        Choice { way: index, gpu_type, gpus, takes: self.takes(way), watts, worth }
+    }
+
+    /// What is free on nodes.
+    pub(super) fn pool(&self, nodes: &Nodes) -> Pool {
+        let watts = self.budget - self.owed.watts - nodes.committed;
+        Pool { gpus: nodes.free_of.clone(), watts }
+    }
 }
 
 /// A job takes one way instead of another, or of none; ranked by what it gains for each GPU.
@@ -52,7 +74,11 @@ impl Filler<'_, '_, '_> {
         let choices: Vec<Vec<Choice>> = (0..draft.len())
             .map(|at| if draft[at].is_some() { Vec::new() } else { self.choices(at, restarts) })
             .collect();
-        let chosen = self.split(&draft, &choices);
+        let overdue = |at: usize| {
+            let item = &problem.items[at];
+            if item.overdue { OVERDUE + item.over } else { 0.0 }
+        };
+        let chosen = split(problem.pool(&problem.filled(&draft)), &choices, overdue);
         let slot = |way: u32| Slot { way, spot: Spot::new() };
         let mut list: Vec<(usize, Slot)> = Vec::new();
         for (at, choice) in chosen.iter().enumerate() {
@@ -93,7 +119,7 @@ impl Filler<'_, '_, '_> {
         let joule = problem.prices.watt(0.0, 1.0);
         let unit = self.unit(at);
         let now = item.now.as_ref().filter(|_| item.runs);
-        let choice = |(index, way): (u32, &super::ways::Way)| {
+        let choice = |(index, way): (u32, &Way)| {
             let watts = problem.committed_watts(way);
             let mut worth = unit * way.rate - joule * problem.usual_watts(way);
             worth -= self.market.taken(way, watts, 1.0, only_watts);
@@ -103,48 +129,9 @@ impl Filler<'_, '_, '_> {
                 let restart = item.restart * problem.hysteresis * restarts;
                 worth += unit * way.rate * restart / lasts;
             }
-            Choice {
-                way: index,
-                gpu_type: way.shape.gpu_type.index(),
-                gpus: way.shape.gpus,
-                takes: problem.takes(way),
-                watts: if problem.budget.is_finite() { watts } else { 0.0 },
-                worth,
-            }
+            problem.choice(index, way, worth)
         };
         problem.ways_of(at).map(choice).collect()
-    }
-
-    /// The best step, again and again, until there is none.
-    fn split(&self, draft: &Draft, choices: &[Vec<Choice>]) -> Vec<Option<u32>> {
-        let problem = self.problem;
-        let nodes = problem.filled(draft);
-        let mut left = Left {
-            gpus: nodes.free_of.clone(),
-            watts: problem.budget - problem.owed.watts - nodes.committed,
-        };
-        let mut chosen: Vec<Option<u32>> = vec![None; choices.len()];
-        let next = |at: usize, from: Option<u32>, left: &Left| {
-            let step = left.best_step(&choices[at], at, from)?;
-            let first = from.is_none() && problem.items[at].overdue;
-            let ahead = if first { OVERDUE + problem.items[at].over } else { 0.0 };
-            Some(Ranked { rank: step.rank + ahead, ..step })
-        };
-        let mut heap: BinaryHeap<Ranked<Step>> =
-            (0..choices.len()).filter_map(|at| next(at, None, &left)).collect();
-        while let Some(Ranked { place: at, what: step, .. }) = heap.pop() {
-            let of = |index: u32| &choices[at][index as usize];
-            let from = step.from.map(of);
-            if left.suffices(from, of(step.to)) {
-                left.take(from, of(step.to));
-                chosen[at] = Some(step.to);
-            }
-            if left.gpus.iter().all(|gpus| *gpus == 0) {
-                break;
-            }
-            heap.extend(next(at, chosen[at], &left));
-        }
-        chosen
     }
 
     /// GPUs that lie on different nodes do not suit everybody. So whoever moves or starts takes the
@@ -185,14 +172,45 @@ impl Filler<'_, '_, '_> {
     }
 }
 
-/// What nobody has.
-struct Left {
+/// The best step, again and again, until there is none: which choice each job has in the end. A job's
+/// first step ranks higher by what `ahead` says of it.
+pub(super) fn split(
+    mut pool: Pool,
+    choices: &[Vec<Choice>],
+    ahead: impl Fn(usize) -> f64,
+) -> Vec<Option<u32>> {
+    let mut chosen: Vec<Option<u32>> = vec![None; choices.len()];
+    let next = |at: usize, from: Option<u32>, pool: &Pool| {
+        let step = pool.best_step(&choices[at], at, from)?;
+        let ahead = if from.is_none() { ahead(at) } else { 0.0 };
+        Some(Ranked { rank: step.rank + ahead, ..step })
+    };
+    let mut heap: BinaryHeap<Ranked<Step>> =
+        (0..choices.len()).filter_map(|at| next(at, None, &pool)).collect();
+    while let Some(Ranked { place: at, what: step, .. }) = heap.pop() {
+        let of = |index: u32| &choices[at][index as usize];
+        let from = step.from.map(of);
+        if pool.suffices(from, of(step.to)) {
+            pool.take(from, of(step.to));
+            chosen[at] = Some(step.to);
+        }
+        if pool.gpus.iter().all(|gpus| *gpus == 0) {
+            break;
+        }
+        heap.extend(next(at, chosen[at], &pool));
+    }
+    chosen
+}
+
+/// GPUs and watts that no job has.
+#[derive(Clone)]
+pub(super) struct Pool {
     /// By type.
     gpus: Vec<u32>,
     watts: f64,
 }
 
-impl Left {
+impl Pool {
     /// The step that gains most for each GPU of those there is room for.
     fn best_step(
         &self,
@@ -219,12 +237,12 @@ impl Left {
         self.gpus[to.gpu_type] + back >= to.gpus && watts <= self.watts
     }
 
-    fn take(&mut self, from: Option<&Choice>, to: &Choice) {
+    pub(super) fn take(&mut self, from: Option<&Choice>, to: &Choice) {
         if let Some(from) = from {
             self.gpus[from.gpu_type] += from.gpus;
             self.watts += from.watts;
         }
-        self.gpus[to.gpu_type] -= to.gpus;
+        self.gpus[to.gpu_type] = self.gpus[to.gpu_type].saturating_sub(to.gpus);
         self.watts -= to.watts;
     }
 }

@@ -1,9 +1,10 @@
 //! Two kinds of GPUs with jobs for them: what the market says of these.
 
 mod late;
-mod rehearsal;
+mod rollout;
 
 use super::fill::Filler;
+use super::foreseen;
 use super::market::{Level, Market};
 use super::model::{Problem, Slot};
 use super::objective::{Goal, Objective};
@@ -199,20 +200,21 @@ fn watts_have_a_price_when_they_are_short() {
 
 #[test]
 fn the_jobs_of_the_last_while_are_expected_again() {
-    // One every five minutes, for an hour.
-    let jobs = || (0..13).map(|n| job(300.0 * f64::from(n), Elasticity::Malleable));
+    // One every minute, for an hour.
+    let jobs = || (0..61).map(|n| job(60.0 * f64::from(n), Elasticity::Malleable));
     let coming = |now: f64| {
         look(now, jobs(), None, |problem| {
-            let ahead = problem.mean_time;
+            let ahead = foreseen::AHEAD * problem.mean_fastest;
             let times: Vec<f64> = problem.coming.iter().map(|coming| coming.at).collect();
             (ahead, times)
         })
     };
     let (ahead, times) = coming(3600.0);
-    let expected = (ahead / 300.0).round();
+    let expected = (ahead / 60.0).round();
+    assert!(expected >= 2.0, "{ahead} s");
     assert!((times.len() as f64 - expected).abs() <= 1.0, "{times:?} within {ahead} s");
     assert!(times.iter().all(|at| *at >= 0.0 && *at <= ahead), "{times:?}");
-    // A day later nobody is expected any more.
+    // A day later none is expected any more.
     assert!(coming(90_000.0).1.is_empty());
 }
 
