@@ -341,7 +341,8 @@ impl Slurm {
         let engine = known.engine.state();
         let mut shares = Vec::new();
         for on in &job.gpus {
-            let Some(node) = self.site.find(&on.node) else { return };
+            // What it holds on nodes that are not the site's is for nobody here to count.
+            let Some(node) = self.site.find(&on.node) else { continue };
             // Others were found there at the same look.
             let others = news.iter().filter_map(|news| match news {
                 BackendEvent::Noted(Event::Found { placement, .. }, _) => {

@@ -8,7 +8,7 @@
 
 use super::Slurm;
 use super::command::{CommandError, Commands};
-use super::deferred::begin;
+use super::deferred::{begin, is_held_by_admin};
 use super::eligibility::suits;
 use super::orders::Target;
 use super::read::rules::{self, Partition, Reservation};
@@ -204,9 +204,16 @@ impl Slurm {
     /// The nodes that rules keep a job from now, if there are any.
     pub(super) fn bars(&self, now: Timestamp, subject: Subject<'_>, seen: &Seen) -> Option<Bars> {
         let Subject { shown: job, over, .. } = subject;
+        let now = self.slurms_clock(now);
         if let Some(said) = self.never(subject, seen) {
             let nodes = self.site.cluster.node_ids().collect();
             return Some(Bars { nodes, over, why: Refusal::Never, said: said.into() });
+        }
+        if is_held_by_admin(job) {
+            let nodes = self.site.cluster.node_ids().collect();
+            let number = job.address();
+            let said = format!("an administrator holds it; 'scontrol release {number}' lets it go");
+            return Some(Bars { nodes, over, why: Refusal::Other, said: said.into() });
         }
         // Where its owner holds it the gate sets a begin time far away.
         let requeued =
@@ -298,6 +305,9 @@ impl Slurm {
         let Subject { shown: job, job: asked, host, over, runs } = subject;
         if runs {
             return None;
+        }
+        if let Some(said) = self.part_of_others(job, seen) {
+            return Some(said);
         }
         let partition = super::command::printable(&job.partition);
         if asked.shapes.as_ref().is_some_and(|shapes| shapes.is_empty()) {
