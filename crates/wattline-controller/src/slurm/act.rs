@@ -116,8 +116,9 @@ impl Slurm {
             }
             return step;
         }
-        // An administrator may hold it after its start was decided.
-        if step == Step::Failed || is_held_by_admin(job) {
+        // Somebody may hold it after its start was decided.
+        let held = is_held_by_admin(job) || self.is_held_by_owner(now, job);
+        if step == Step::Failed || held {
             return Step::Failed;
         }
         // A node refuses a job that it has ended in the same second: "already killed".

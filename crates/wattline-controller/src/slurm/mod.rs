@@ -177,6 +177,8 @@ pub struct Slurm {
     marks: u32,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
+    /// What jobs asked for at the look at which they came in, by their numbers, until the next one.
+    submitted: BTreeMap<u32, owner::Asks>,
     /// Jobs that wait, as they were shown at the last look.
     asks: BTreeMap<JobId, Arc<SlurmJob>>,
     /// What was written into the comments of jobs that rules keep from all nodes.
@@ -232,6 +234,7 @@ impl Slurm {
             weighed: None,
             marks: 0,
             refused: BTreeSet::new(),
+            submitted: BTreeMap::new(),
             asks: BTreeMap::new(),
             remarked: BTreeMap::new(),
             host_seen: BTreeMap::new(),

@@ -32,7 +32,7 @@ use wattline_core::units::Seconds;
 const SLACK: Seconds = Seconds::new(60.0);
 
 /// A job that is to begin later than this is held by its owner: the gate's 100 years.
-const OWNER_HOLD: Seconds = Seconds::new(50.0 * 365.0 * 86_400.0);
+pub(super) const OWNER_HOLD: Seconds = Seconds::new(50.0 * 365.0 * 86_400.0);
 
 /// SLURM lets a job that was requeued begin 121 s later; that is no wish of anybody's.
 const AFTER_REQUEUE: Seconds = Seconds::new(150.0);
@@ -109,6 +109,12 @@ fn shown(at: Timestamp) -> String {
 }
 
 impl Slurm {
+    /// Whether a waiting job is held until somebody releases it, as the gate has owners hold theirs.
+    pub(super) fn is_held_by_owner(&self, now: Timestamp, job: &SlurmJob) -> bool {
+        let after = self.slurms_clock(now) + OWNER_HOLD;
+        job.state.waits() && begin(job).is_some_and(|begin| begin > after)
+    }
+
     /// Tells what rules let jobs have now, where that is not what is known.
     pub(super) fn rule_news(
         &mut self,

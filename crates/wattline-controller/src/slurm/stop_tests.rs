@@ -34,7 +34,7 @@ struct Shown {
     batch: bool,
     requeue: bool,
     checkpoint: &'static str,
-    /// SLURM's word.
+    /// SLURM's word, or `FREE` for one that waits and is not held.
     state: &'static str,
     /// When it was submitted or requeued last, and how often it was.
     submitted: i64,
@@ -47,6 +47,8 @@ struct Shown {
     /// Where it runs: on one GPU of each.
     nodes: &'static [&'static str],
     gpus: Gpus,
+    /// How many GPUs it asks for.
+    asks: u32,
     /// So many seconds after it was submitted it may begin, if its user wants that.
     begins_after: i64,
     /// Which part of the heterogeneous job 100 it is.
@@ -76,6 +78,7 @@ const BATCH: Shown = Shown {
     partition: "gpu",
     nodes: &["n1"],
     gpus: Gpus::Told,
+    asks: 1,
     begins_after: 0,
     part: None,
 };
@@ -100,11 +103,21 @@ impl Puppet {
         self.orders.extend(self.slurm.orders.take());
     }
 
+    /// When a job may begin, as far as that is told.
+    fn sets_begin(&mut self, args: &[String]) {
+        let said = |key: &str| args.iter().find_map(|arg| arg.strip_prefix(key));
+        let (Some(number), Some(begin)) = (said("JobId="), said("StartTime=")) else { return };
+        let about = self.jobs.iter_mut().find(|job| job.number.to_string() == number);
+        let job = about.unwrap();
+        job.begins_after = if begin == "now" { 0 } else { 100 * 365 * 86_400 };
+    }
+
     /// Carries an order out.
     fn concludes(&mut self, order: &Order) -> Result<(), Failure> {
         let Work::Tell(told) = &order.work else { return Ok(()) };
         for line in told.iter().map(Instruction::line) {
             self.told.push(format!("{} {}", line.program, line.args.join(" ")));
+            self.sets_begin(&line.args);
             let about = line.args.last().and_then(|id| id.parse::<u32>().ok());
             let job = self.jobs.iter_mut().find(|job| Some(job.number) == about);
             match (line.args[0].as_str(), job, self.refuses) {
@@ -116,6 +129,7 @@ impl Puppet {
                     return Err(Failure { said: "not so".into(), unanswered: false });
                 }
                 ("release", Some(job), _) => job.state = "RUNNING",
+                ("uhold", Some(job), _) => job.state = "PENDING",
                 (number, Some(job), _) if number == job.number.to_string() => {
                     job.state = "CANCELLED";
                 }
@@ -142,7 +156,7 @@ impl Puppet {
 impl Shown {
     fn json(&self) -> String {
         let Self { number, batch, requeue, checkpoint, state, submitted, restarts, .. } = self;
-        let Self { says, reason, partition, nodes, gpus, begins_after, part, .. } = self;
+        let Self { says, reason, partition, nodes, gpus, asks, begins_after, part, .. } = self;
         let eligible = submitted + begins_after;
         let part = part.map(|part| format!(",\"het_job_id\":100,\"het_job_offset\":{part}"));
         let part = part.unwrap_or_default();
@@ -158,12 +172,14 @@ impl Shown {
                 ",\"priority\":1,\"start_time\":{submitted},\"end_time\":{}",
                 submitted + 3600
             ),
+            "FREE" => ",\"priority\":1",
             _ => ",\"priority\":0",
         };
+        let state = if *state == "FREE" { "PENDING" } else { *state };
         format!(
             "{{\"job_id\":{number},\"submit_time\":{submitted},\"eligible_time\":{eligible},\"restart_cnt\":{restarts},\"name\":\"j\",\
              \"user_id\":7,\"partition\":\"{partition}\",\"job_state\":\"{state}\",\
-             \"state_reason\":\"{reason}\",\"tres_per_node\":\"gres:gpu:1\",\"node_count\":1,\
+             \"state_reason\":\"{reason}\",\"tres_per_node\":\"gres:gpu:{asks}\",\"node_count\":1,\
              \"cpus\":1,\"tasks\":1,\"time_limit\":600,\"batch_flag\":{batch},\
              \"requeue\":{requeue},\"comment\":\"checkpoint={checkpoint} save=1s{says}\"{part}{more}}}"
         )
@@ -379,6 +395,45 @@ fn what_an_administrator_holds_stays_held_until_he_lets_it_go() {
     bench.controller.backend_mut().jobs[0].reason = "JobHeldUser";
     bench.pass(10);
     assert_eq!((bench.told("release 100"), bench.job(0).phase), (1, Phase::Running));
+}
+
+/// `scontrol requeuehold` of an administrator, or of its owner, was undone by the job's next start.
+#[test]
+fn a_job_that_somebody_requeues_and_holds_waits_until_it_is_released() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    for (time, releases) in [(1, "FREE"), (2, "PENDING")] {
+        bench.requeued("PENDING");
+        bench.controller.backend_mut().jobs[0].reason = "JobHeldUser";
+        bench.pass(120);
+        assert_eq!(bench.told("release 100"), time - 1, "{:?}", bench.controller.backend().told);
+        let said = bench.controller.registry().refused(JobId(0)).unwrap();
+        assert!(said.contains("'scontrol release 100' lets it go"), "{said}");
+        // An administrator's release frees it; of its owner's the gate makes a begin.
+        let job = &mut bench.controller.backend_mut().jobs[0];
+        job.state = releases;
+        if releases == "PENDING" {
+            job.begins_after = 0;
+        }
+        bench.pass(20);
+        assert_eq!((bench.told("release 100"), bench.job(0).phase), (time, Phase::Running));
+        bench.pass(90);
+    }
+}
+
+/// What an owner changed between the first and the second look at his job was taken for what he had
+/// asked for in the beginning.
+#[test]
+fn what_an_owner_changes_right_after_the_submission_counts() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    // So that it waits.
+    let job = Shown { number: 101, state: "PENDING", reason: "JobHeldAdmin", ..BATCH };
+    bench.controller.backend_mut().jobs.push(job);
+    while bench.controller.engine().state().find_job(JobId(1)).is_none() {
+        bench.pass(1);
+    }
+    bench.controller.backend_mut().jobs[1].asks = 2;
+    bench.pass(3);
+    assert_eq!(bench.job(1).job.gpus.requested, 2);
 }
 
 /// Its GPUs counted as free, and others were planned there.

@@ -6,6 +6,7 @@ use super::eligibility::{self, Eligibility};
 use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
+use super::owner::Asks;
 use super::priority::priority;
 use super::read::SlurmJob;
 use super::reconcile::is_running;
@@ -52,6 +53,7 @@ impl Slurm {
             match self.submission(now, job, mine, known) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
+                    self.submitted.insert(job.key.id, Asks::of(job));
                     news.push(BackendEvent::Submission(Box::new(submission)));
                 }
                 // Where nobody decides it waits for SLURM, and is known as soon as it runs.
