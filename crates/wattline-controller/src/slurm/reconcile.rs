@@ -24,6 +24,9 @@ const GONE: Seconds = Seconds::new(10.0);
 /// Held jobs without a mark come without the gate, or from before there were marks. So many are marked
 /// at a look: with ten thousand of them this takes an hour, and other orders do not wait for it.
 const MOST_MARKS: u32 = 4;
+/// Why a job waits that somebody has requeued and held, as the full answer and lines say it. One that
+/// SLURM holds itself, because it could not be launched, waits for other reasons.
+const HELD: [&str; 2] = ["JobHeldUser", "job requeued in held state"];
 /// What SLURM shows of a job this long after something was put right about it may have come of that.
 const LATELY: Seconds = Seconds::new(60.0);
 /// A correction that had no effect is made again after this long.
@@ -340,7 +343,8 @@ impl Slurm {
         let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
         let last = self.corrected.get(&job.key.id);
         let by_us = last.is_some_and(|last| now < *last + LATELY);
-        let held = job.held && job.state_reason == "JobHeldUser";
+        let reason = &job.state_reason;
+        let held = job.held && HELD.iter().any(|text| reason.starts_with(text));
         if !mine || !self.controls() || by_us || !held {
             return;
         }

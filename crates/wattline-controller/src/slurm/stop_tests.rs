@@ -401,9 +401,10 @@ fn what_an_administrator_holds_stays_held_until_he_lets_it_go() {
 #[test]
 fn a_job_that_somebody_requeues_and_holds_waits_until_it_is_released() {
     let mut bench = Bench::over(&[BATCH], Shed::Stop);
-    for (time, releases) in [(1, "FREE"), (2, "PENDING")] {
+    let lines = "job requeued in held state due to user request";
+    for (time, reason, releases) in [(1, "JobHeldUser", "FREE"), (2, lines, "PENDING")] {
         bench.requeued("PENDING");
-        bench.controller.backend_mut().jobs[0].reason = "JobHeldUser";
+        bench.controller.backend_mut().jobs[0].reason = reason;
         bench.pass(120);
         assert_eq!(bench.told("release 100"), time - 1, "{:?}", bench.controller.backend().told);
         let said = bench.controller.registry().refused(JobId(0)).unwrap();
