@@ -138,6 +138,11 @@ impl Slurm {
             let subject = Subject { shown: job, job: &state.job, host: state.host, over, runs };
             let bars = self.bars(now, subject, &seen);
             let there = state.barred();
+            // Of a job that may start somewhere else SLURM's own words may have come since.
+            let said_otherwise = |bars: &Bars| {
+                let said = known.registry.refused(id);
+                state.is_barred_everywhere() && said.is_none_or(|said| **said != *bars.said)
+            };
             match bars {
                 None if there.is_some() => {
                     let (nodes, why) = (Vec::new(), Refusal::Nodes);
@@ -145,7 +150,9 @@ impl Slurm {
                     news.push(BackendEvent::Event(event));
                     self.tell_owner(now, id, job, None, known);
                 }
-                Some(bars) if there != Some((&bars.nodes, over, bars.why)) => {
+                Some(bars)
+                    if there != Some((&bars.nodes, over, bars.why)) || said_otherwise(&bars) =>
+                {
                     let (event, note) = bars.told(id);
                     news.push(BackendEvent::Noted(event, note));
                 }

@@ -392,7 +392,13 @@ fn what_an_administrator_holds_stays_held_until_he_lets_it_go() {
     assert_eq!(bench.told("release"), 0, "{:?}", bench.controller.backend().told);
     let said = bench.controller.registry().refused(JobId(0)).unwrap();
     assert!(said.contains("an administrator holds it"), "{said}");
+    // Its owner holds it as well: that is told when the administrator has let it go.
+    bench.controller.backend_mut().jobs[0].begins_after = 100 * 365 * 86_400;
     bench.controller.backend_mut().jobs[0].reason = "JobHeldUser";
+    bench.pass(10);
+    let said = bench.controller.registry().refused(JobId(0)).unwrap();
+    assert!(said.contains("its owner holds it") && bench.told("release") == 0, "{said}");
+    bench.controller.backend_mut().jobs[0].begins_after = 0;
     bench.pass(10);
     assert_eq!((bench.told("release 100"), bench.job(0).phase), (1, Phase::Running));
 }
