@@ -124,7 +124,11 @@ impl Slurm {
                 let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
-                    self.hold_again(now, job);
+                    // Thousands may wait when control begins: who finds no room now is told at the next
+                    // look.
+                    if !self.hold_again(now, job) {
+                        self.corrected.remove(&job.key.id);
+                    }
                 }
                 self.owner_news(now, id, job, known, news);
                 // SLURM holds it because of how it ended, or a controller before this one did.
@@ -355,16 +359,16 @@ impl Slurm {
 
     /// A job of ours that waits and is not held. If it was held by its owner an administrator has
     /// released it, and nothing else keeps it.
-    fn hold_again(&mut self, now: Timestamp, job: &SlurmJob) {
+    /// Says whether the order was given.
+    fn hold_again(&mut self, now: Timestamp, job: &SlurmJob) -> bool {
         if !self.is_held_by_owner(now, job) {
-            self.hold(now, job.key.id, &job.address());
-            return;
+            return self.hold(now, job.key.id, &job.address());
         }
         let begin = JobUpdate { begin: Some(Begin::Now), ..JobUpdate::default() };
         let begin = Instruction::Update(JobName::of(job), begin);
         let mark = self.mark(job, None);
         let told = mark.into_iter().chain([Instruction::hold(job), begin]).collect();
-        self.correct(now, job, told);
+        self.correct(now, job, told)
     }
 
     fn ended(&self, id: JobId, job: &SlurmJob, news: &mut Vec<BackendEvent>) {
@@ -527,12 +531,12 @@ impl Slurm {
         may && self.controls()
     }
 
-    /// Puts something right about a job.
-    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Vec<Instruction>) {
+    /// Puts something right about a job. Says whether the order was given.
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Vec<Instruction>) -> bool {
         let complaint = format!("job {}", job.address());
         let order = Order::tell(Target::Job(job.key.id), told, complaint);
         // It takes a job off, or back, whatever that does to others.
-        self.order(now, order.lowering());
+        self.order(now, order.lowering())
     }
 }
 
