@@ -153,6 +153,12 @@ impl Slurm {
                 Some(bars)
                     if there != Some((&bars.nodes, over, bars.why)) || said_otherwise(&bars) =>
                 {
+                    if there == Some((&bars.nodes, over, bars.why)) {
+                        // What looks the same is no news: lifted first, it is shown with its new words.
+                        let lifted =
+                            Event::Barred { job: id, nodes: Vec::new(), over, why: bars.why };
+                        news.push(BackendEvent::Event(lifted));
+                    }
                     let (event, note) = bars.told(id);
                     news.push(BackendEvent::Noted(event, note));
                 }
