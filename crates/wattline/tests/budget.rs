@@ -9,6 +9,8 @@ use common::wattline;
 use controller::{Caller, Running, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 const ALICE: Caller<'_> = Caller::Token("alice-token");
 const CAROL: Caller<'_> = Caller::Token("carol-token");
@@ -127,6 +129,11 @@ fn the_command_forecasts_before_it_sets_and_scripts_are_not_asked() {
     let (text, _) = run(&["budget", "calendar", week.to_str().unwrap(), "--dry-run"]);
     assert!(text.contains("Budget 0.10 kW"), "{text}");
     assert_eq!(budget(), 6000.0);
+    // On a terminal somebody is asked, and may say no.
+    if let Some(said) = on_a_terminal(&socket, "n\n") {
+        assert!(said.contains("Set this budget? [y/N]") && said.contains("was not set"), "{said}");
+        assert_eq!(budget(), 6000.0);
+    }
     let (_, said) = run(&["budget", "set", "100 W"]);
     assert!(said.contains("CANNOT be kept"), "a script goes on, and is told: {said}");
     until("it is set", || (budget() == 100.0).then_some(()));
@@ -151,4 +158,21 @@ fn the_command_forecasts_before_it_sets_and_scripts_are_not_asked() {
         let status = running.ask(CAROL, "GET", "/v1/status", None).json();
         status["troubles"].as_array()?.is_empty().then_some(())
     });
+}
+
+/// What `wattline budget set "100 W"` says on a terminal of its own to whom it answers so.
+fn on_a_terminal(socket: &str, answer: &str) -> Option<String> {
+    let command =
+        format!("{} budget set '100 W' --socket {socket}", env!("CARGO_BIN_EXE_wattline"));
+    let terminal = Command::new("script")
+        .args(["--quiet", "--command", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut terminal) = terminal else {
+        wattline_testing::skipped("there is no `script`, which makes a terminal");
+        return None;
+    };
+    terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    Some(String::from_utf8_lossy(&terminal.wait_with_output().unwrap().stdout).into_owned())
 }

@@ -259,3 +259,46 @@ fn the_package_is_removed_only_when_everything_was_given_back() {
     assert!(at("wattline.service") < at("wattline release --all"), "{log:?}");
     assert!(at("wattline release --all") < log.iter().position(stops_fallback).unwrap(), "{log:?}");
 }
+
+/// The fallback left a job held for ever that the controller had moved more than twenty times, however
+/// long that took. What it must not do is to start one again each minute that exits with 86 by itself.
+#[test]
+fn the_fallback_lets_go_what_was_moved_often_and_not_what_ends_again_and_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let program = |name: &str, text: String| {
+        let path = root.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let mark = "wattline/1 checkpoint=usr1";
+    let lines = [
+        // Held and asked to stop by the controller, the last one just before that was gone.
+        format!("1|0|2026-01-01T00:00:00|40|JobHeldUser|PENDING|2026-01-01T00:00:00|{mark}"),
+        format!("2|0|2026-01-01T00:00:00|40|JobHeldUser|SPECIAL_EXIT|2026-01-01T00:00:00|{mark}"),
+        format!("3|0|2026-01-01T00:00:00|2|JobHeldUser|SPECIAL_EXIT|2027-01-01T00:00:00|{mark}"),
+        // Nobody has asked this one since.
+        format!("4|0|2026-01-01T00:00:00|21|JobHeldUser|SPECIAL_EXIT|2027-01-01T00:00:00|{mark}"),
+        // An administrator's, and a stranger's.
+        format!("5|0|2026-01-01T00:00:00|0|JobHeldAdmin|PENDING|2026-01-01T00:00:00|{mark}"),
+        "6|0|2026-01-01T00:00:00|0|JobHeldUser|PENDING|2026-01-01T00:00:00|".to_owned(),
+    ];
+    program("squeue", format!("cat <<'LINES'\n{}\nLINES\n", lines.join("\n")));
+    program("scontrol", format!("echo \"$@\" >>{}\n", root.join("told").display()));
+    // 1 July 2026, in UTC.
+    fs::write(root.join("heartbeat"), "1782864000\n").unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/wattline-gate-fallback");
+    let output = Command::new("sh")
+        .args([script, &root.join("heartbeat").display().to_string(), "1"])
+        .env("PATH", format!("{}:/usr/bin:/bin", root.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let told = fs::read_to_string(root.join("told")).unwrap();
+    let released: Vec<&str> =
+        told.lines().filter_map(|line| line.strip_prefix("release ")).collect();
+    assert_eq!(released, ["1", "2", "3"], "{told}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("4 stays held"), "{said}");
+}

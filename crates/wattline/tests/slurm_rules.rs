@@ -290,10 +290,23 @@ fn owners_changes(site: &mut Site) {
     let other = site.submit("bob", 1, "", &["--gres=gpu:4", "-t", "1"]);
     site.wait("the other's end", || site.job(other).is_some_and(|job| job.state.is_over()));
     assert!(site.job(job).unwrap().state.waits(), "its owner holds it");
+    // An administrator holds it as well: its owner cannot undo that.
+    site.lab.ran("scontrol", &["hold", &job.to_string()]);
+    site.wait("it to be held by both", || site.job(job).is_some_and(|job| job.held));
     site.update("alice", &["release", &job.to_string()]);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(site.job(job).unwrap().state.waits(), "an administrator holds it");
+    site.lab.ran("scontrol", &["release", &job.to_string()]);
     site.wait("its start", || site.runs(job));
     assert_eq!(site.gpus(job), 2, "as its owner asked in the end");
     assert_eq!(site.job(job).unwrap().key.restarts, 0, "it started once");
+    // He takes it off its node, and wants it to wait.
+    site.update("alice", &["requeuehold", &job.to_string()]);
+    site.wait("it to be told", || site.why(job).contains("its owner holds it"));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(site.job(job).unwrap().state.waits(), "its owner requeued and held it");
+    site.update("alice", &["release", &job.to_string()]);
+    site.wait("its second start", || site.runs(job));
     site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
 }
 

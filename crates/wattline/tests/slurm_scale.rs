@@ -36,7 +36,8 @@ fn fill(lab: &Lab) {
     let began = Instant::now();
     let script = lab.path("jobs/sleep.sh");
     fs::write(&script, "#!/bin/sh\nexec sleep 3600\n").unwrap();
-    let options = ["--gres=gpu:1", "--mem=10", "--output=/dev/null", "--parsable"];
+    // Long jobs would leave some GPUs to short ones, which do not come.
+    let options = ["--gres=gpu:1", "--mem=10", "--output=/dev/null", "--parsable", "--time=120"];
     for _ in 0..ARRAYS {
         let tasks = format!("--array=0-{}", TASKS - 1);
         let array = lab.ran("sbatch", &[&options[..], &[&tasks, &script]].concat());

@@ -98,7 +98,12 @@ fn a_budget_that_is_halved_stops_what_can_go_on_and_nothing_else() {
         lab.ask(&["budget", "set", &format!("{watts} W"), "--dry-run"]).expect("a forecast")
     };
     let forecast = dry(half);
-    assert_eq!(numbers(&forecast["stopped"]), elastic.map(u64::from), "{forecast}");
+    let stop = numbers(&forecast["stopped"]);
+    // Whether one of them is enough depends on which share a node with others.
+    assert!(
+        !stop.is_empty() && stop.iter().all(|n| elastic.map(u64::from).contains(n)),
+        "{forecast}"
+    );
     assert_eq!(forecast["kept"], true, "{forecast}");
     let least = forecast["committed_w"].as_f64().unwrap();
 
@@ -110,7 +115,16 @@ fn a_budget_that_is_halved_stops_what_can_go_on_and_nothing_else() {
     let took = time_below(&lab.samples(), cut, now(), half).unwrap();
     println!("time to shed 50 %: {took:.1} s, from {full:.0} W to below {half:.0} W");
     assert!(took < MOST_TO_SHED, "{took}");
-    lab.until("only they are left", Duration::from_secs(30), || running(&lab) == 3);
+    let stopped = |lab: &Lab| {
+        let jobs = lab.queue().unwrap_or_default();
+        let waits = jobs.iter().filter(|job| elastic.contains(&job.key.id) && job.state.waits());
+        let mut waits: Vec<u64> = waits.map(|job| job.key.id.into()).collect();
+        waits.sort_unstable();
+        waits
+    };
+    lab.until("those that were foreseen to be stopped", Duration::from_secs(30), || {
+        stopped(&lab) == stop && running(&lab) == 5 - stop.len()
+    });
     let drawn = lab.samples().last().unwrap().1;
     assert!(drawn <= half, "{drawn} W are drawn, the line is {half} W");
     println!("then at most: {least:.0} W foreseen, {drawn:.0} W drawn");

@@ -41,6 +41,10 @@ const REBUILD_EVERY: Duration = Duration::from_millis(25);
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Jobs that an alert names; of the rest it says how many there are. More would not be read.
 const MOST_LISTED: usize = 8;
+/// A journal is taken for one that can be written when nothing failed for this long: what could not be
+/// stored is tried again at each look, and turns in between have nothing to store. The heartbeat comes
+/// back as much later when a full disk has room again.
+const STORES_AFTER: Duration = Duration::from_secs(10);
 /// How often power by the hour is written down.
 const WRITE_HOURS: Duration = Duration::from_secs(10);
 
@@ -95,6 +99,8 @@ pub struct Drive<B> {
     health: Option<Health>,
     /// Whether the journal could be written when that was tried last.
     writes: bool,
+    /// When something could not be stored.
+    not_stored: Option<Instant>,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -166,6 +172,7 @@ impl<B: Backend + Metered> Drive<B> {
             hours_written: Instant::now(),
             health: None,
             writes: true,
+            not_stored: None,
             troubles: Vec::new(),
             heard,
             stay,
@@ -279,7 +286,10 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.fork_server.tell(self.controller.take_learned());
-        let stored = !matches!(turned, Err(ControllerError::Store(_)));
+        if matches!(turned, Err(ControllerError::Store(_))) {
+            self.not_stored = Some(Instant::now());
+        }
+        let stored = self.not_stored.is_none_or(|at| at.elapsed() >= STORES_AFTER);
         let mut troubles = match turned {
             Ok(()) => Vec::new(),
             Err(error) if may_work_later(&error) => vec![error.to_string()],

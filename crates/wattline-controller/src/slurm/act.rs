@@ -4,6 +4,7 @@
 //! that is heard.
 
 use super::command::printable;
+use super::deferred::is_held_by_admin;
 use super::heterogeneous::Parts;
 use super::instruction::{Instruction, JobName, JobUpdate, Power};
 use super::limits::limits_of;
@@ -105,18 +106,24 @@ impl Slurm {
             // was seen to start one with no GPU at all, where it only waits for its end.
             let long_ago = matches!(step, Step::Released(at) if now > at + AGAIN);
             let bare = is_running(job) && self.runs(job, slurm, placement) == Runs::Unknown;
+            // Which GPUs it holds may only not have been asked for yet.
+            let told =
+                self.seen.as_ref().is_some_and(|seen| !seen.lacks_gpus.contains(&job.key.id));
+            let bare = bare && told;
             let resumes = known.engine.state().find_job(id).is_some_and(|job| job.job.preemptible);
             if bare && long_ago && resumes && job.can_be_requeued() {
                 return self.give_back(now, &job.clone(), step);
             }
             return step;
         }
-        if step == Step::Failed {
-            return step;
+        // Somebody may hold it after its start was decided.
+        let held = is_held_by_admin(job) || self.is_held_by_owner(now, job);
+        if step == Step::Failed || held {
+            return Step::Failed;
         }
         // A node refuses a job that it has ended in the same second: "already killed".
         let requeued = Timestamp::from_seconds(job.key.submit.seconds());
-        if job.key.restarts > 0 && now < requeued + AFTER_REQUEUE {
+        if job.key.restarts > 0 && self.slurms_clock(now) < requeued + AFTER_REQUEUE {
             return step;
         }
         let Some(state) = known.engine.state().find_job(id) else { return Step::Failed };

@@ -5,6 +5,7 @@
 //! no more than would fill the cluster a few times.
 
 use super::Slurm;
+use super::deferred::is_held_by_admin;
 use super::instruction::{Instruction, JobName};
 use super::orders::{Order, Target};
 use super::read::SlurmJob;
@@ -23,7 +24,9 @@ impl Slurm {
         let Some(seen) = self.seen.clone() else { return };
         let mine = |job: &&SlurmJob| {
             let stranger = known.registry.find(&super::seen::key(job)).is_none();
-            job.is_whole_array() && job.state.waits() && stranger
+            // To hold its tasks would make an administrator's hold look like its user's.
+            let by_admin = is_held_by_admin(job);
+            job.is_whole_array() && job.state.waits() && stranger && !by_admin
         };
         if self.controls() {
             for array in seen.jobs().filter(mine) {

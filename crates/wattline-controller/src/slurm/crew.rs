@@ -18,7 +18,8 @@ use crate::backend::Wake;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wattline_core::Timestamp;
 
 /// Threads of each lane: so many nodes may hang, or commands wait for slurmctld, at a time.
 const WORKERS: usize = 4;
@@ -31,10 +32,11 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// SLURM that does not answer is asked again after pauses that double up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What came of a look, and how long ago it began.
+/// What came of a look, how long ago it began, and what this machine's clock shows now, if it is known.
 pub(super) struct Looked {
     pub(super) seen: Result<Seen, SeenError>,
     pub(super) age: Duration,
+    pub(super) clock: Option<Timestamp>,
 }
 
 /// What the loop has not heard of yet: orders that have ended, and the newest look and readings.
@@ -120,7 +122,7 @@ impl Crew {
         let look = board.look.take();
         Heard {
             outcomes: std::mem::take(&mut board.outcomes),
-            look: look.map(|(seen, began)| Looked { seen, age: began.elapsed() }),
+            look: look.map(|(seen, began)| Looked { seen, age: began.elapsed(), clock: clock() }),
             readings: board.readings.take(),
             accounting: board.accounting.take(),
         }
@@ -235,6 +237,12 @@ impl Shared {
             (self.wake)();
         }
     }
+}
+
+/// What this machine's clock shows.
+fn clock() -> Option<Timestamp> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_seconds(since.as_secs_f64()))
 }
 
 /// The pause after a look that took so long.

@@ -27,6 +27,11 @@ pub(super) fn is_held_by_us(job: &SlurmJob) -> bool {
     job.state.waits() && away(job).is_some_and(|at| at.seconds() > (AWAY * 2.0).get())
 }
 
+/// Whether an administrator holds a job. Ours look like its user's, or begin far away.
+pub(super) fn is_held_by_admin(job: &SlurmJob) -> bool {
+    job.state.waits() && job.held && job.state_reason == "JobHeldAdmin" && !is_held_by_us(job)
+}
+
 fn away(job: &SlurmJob) -> Option<Timestamp> {
     job.eligible.or(job.start)
 }
@@ -55,7 +60,7 @@ fn waits_for_others(job: &SlurmJob) -> bool {
 impl Slurm {
     /// Whether a job of ours cannot start yet. What its user holds is for him to let go.
     pub(super) fn is_early(&self, now: Timestamp, job: &SlurmJob, mine: bool) -> bool {
-        let later = begin(job).is_some_and(|at| at > now);
+        let later = begin(job).is_some_and(|at| at > self.slurms_clock(now));
         let held = self.told_by_gate(job).is_some_and(|told| told.asked.hold == Some(true));
         let early = waits_for_others(job) || later;
         mine && self.controls() && job.state.waits() && early && !held
@@ -67,11 +72,12 @@ impl Slurm {
         for job in seen.strangers(known.registry) {
             let mine = self.site.looks_after(&job.partition);
             let blind = waits_for_others(job) && (job.held || !is_parked(job));
+            let blind = blind && !is_held_by_admin(job);
             let blind = blind && self.is_settled(Target::Job(job.key.id));
             if !(self.is_early(now, job, mine) && blind && self.may_correct(now, job.key.id)) {
                 continue;
             }
-            let (number, begin) = (job.address(), begin(job).unwrap_or(now));
+            let (number, begin) = (job.address(), begin(job).unwrap_or(self.slurms_clock(now)));
             let begin = Some(Begin::At(begin + AWAY));
             let away = JobUpdate { begin, ..JobUpdate::default() };
             let away = Instruction::Update(JobName::of(job), away);

@@ -4,11 +4,13 @@
 //! for all of them they are let go. SLURM never puts two parts on one node, so nodes are dealt out
 //! among them beforehand.
 
+use super::command::printable;
 use super::eligibility::Eligibility;
 use super::instruction::{Begin, Instruction, JobName, JobUpdate};
 use super::limits::limits_of;
 use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
+use super::seen::Seen;
 use super::{Slurm, Step};
 use crate::backend::Known;
 use crate::job_registry::SlurmOrigin;
@@ -96,6 +98,9 @@ impl Slurm {
             .filter(|part| part.het_job_id == job.het_job_id && !part.state.is_over())
             .collect();
         parts.sort_by_key(|part| part.het_job_offset);
+        if self.part_of_others(job, seen).is_some() {
+            return None;
+        }
         let own_parts =
             parts.iter().map(|part| self.certain(part)).collect::<Option<Vec<Eligibility>>>()?;
         let dealt = deal(&self.site.cluster, &own_parts)?;
@@ -110,6 +115,21 @@ impl Slurm {
             let shapes = part.shapes.iter().copied().filter(|shape| of_type(shape) >= count);
             Eligibility { shapes: shapes.collect(), nodes }
         })
+    }
+
+    /// Why a heterogeneous job cannot be started by us: parts start together, and nothing is ever said
+    /// about one in a partition that is not looked after.
+    pub(super) fn part_of_others(&self, job: &SlurmJob, seen: &Seen) -> Option<String> {
+        job.het_job_id?;
+        let theirs = seen.jobs().find(|part| {
+            part.het_job_id == job.het_job_id && !self.site.looks_after(&part.partition)
+        })?;
+        Some(format!(
+            "its part {} is in partition {}, which Wattline does not control; all parts must be in \
+             partitions that it controls",
+            theirs.shown(),
+            printable(&theirs.partition)
+        ))
     }
 
     /// Lets all parts go if there is room for each; the first part does it for all. `since`: when it

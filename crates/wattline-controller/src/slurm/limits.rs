@@ -64,7 +64,8 @@ impl Slurm {
     }
 
     /// Whether no GPU of these nodes has more than this, and free ones have just this; asks for it
-    /// where that is not so.
+    /// where that is not so. GPUs of jobs that are not ours keep their limits: should one of them pass
+    /// to the job that starts, its limit is set as soon as that is seen.
     pub(super) fn limits_hold(&mut self, now: Timestamp, limits: &BTreeMap<NodeId, Watts>) -> bool {
         let mut hold = true;
         for (node, limit) in limits {
@@ -78,6 +79,9 @@ impl Slurm {
             let gpus = 0..u32::from(is.gpus);
             let counts = |gpu: &u32| {
                 let free = !seen.gpus_used_indices.contains(gpu);
+                if !free && self.foreign_gpus.contains(&(*node, *gpu)) {
+                    return false;
+                }
                 free || self.most(*node, *gpu).is_none_or(|most| most > *limit)
             };
             let all: Vec<(NodeId, u32)> = gpus.filter(counts).map(|gpu| (*node, gpu)).collect();
@@ -219,7 +223,8 @@ mod tests {
         for folder in limits.iter().flatten() {
             std::fs::create_dir_all(folder).unwrap();
         }
-        let site = Site::new(Config::default(), Arc::clone(&instance.cluster), &limits, Vec::new());
+        let config = Config { partitions: vec!["gpu".into()], ..Config::default() };
+        let site = Site::new(config, Arc::clone(&instance.cluster), &limits, Vec::new());
         Slurm::new(site)
     }
 
@@ -325,6 +330,43 @@ mod tests {
         enforce(300.0);
         assert_eq!(look(&mut slurm, low), Some(true));
         assert_eq!(slurm.most(NodeId(0), 0), Some(low));
+    }
+
+    /// Found on a shared node: each start of ours lowered the limits of other people's jobs for a
+    /// moment.
+    #[test]
+    fn a_start_beside_a_job_of_another_partition_does_not_slow_that_down() {
+        use crate::slurm::read;
+        let folder = tempfile::tempdir().unwrap();
+        let mut slurm = slurm(folder.path());
+        let name = slurm.site.node(NodeId(0)).name.clone();
+        let job = |id: u32, partition: &str, gpu: u32| {
+            format!(
+                "{{\"job_id\":{id},\"submit_time\":1,\"restart_cnt\":0,\"user_id\":7,\"name\":\"j\",\
+                 \"partition\":\"{partition}\",\"job_state\":\"RUNNING\",\"nodes\":\"{name}\",\
+                 \"priority\":1,\"gres_detail\":[\"gpu:h200:1(IDX:{gpu})\"]}}"
+            )
+        };
+        let jobs = format!("{{\"jobs\":[{},{}]}}", job(1, "open", 0), job(2, "gpu", 1));
+        let nodes = format!(
+            "{{\"nodes\":[{{\"name\":\"{name}\",\"state\":\"mixed\",\"gres\":\"gpu:h200:4\",\
+             \"gres_used\":\"gpu:h200:2(IDX:0-1)\",\"cpus\":64,\"partitions\":[\"gpu\",\"open\"]}}]}}"
+        );
+        let (jobs, nodes) = (read::jobs(&jobs).unwrap(), read::nodes(&nodes).unwrap());
+        let seen = crate::slurm::seen::Seen::of(jobs, nodes, slurm.ticks.next());
+        slurm.take_foreign(&seen);
+        slurm.seen = Some(Arc::new(seen));
+        for gpu in 0..4 {
+            std::fs::write(folder.path().join(format!("0/enforced{gpu}")), "700\n").unwrap();
+        }
+        slurm.readings = Readings::take(&slurm.site, &slurm.ticks);
+        assert!(!slurm.limits_hold(NOW, &limits_of([&placement(3, 0, 300.0)])));
+        carry_out_all(&mut slurm);
+        let asked = |gpu: u32| {
+            let text = std::fs::read_to_string(folder.path().join(format!("0/limit{gpu}")));
+            text.unwrap_or_default().trim().to_owned()
+        };
+        assert_eq!([0, 1, 2, 3].map(asked), ["", "300", "300", "300"]);
     }
 
     #[test]

@@ -161,6 +161,8 @@ impl Looker {
         let jobs = self.jobs.values().map(|record| Arc::clone(&record.job)).collect();
         let mut seen = Seen::new(jobs, nodes, began);
         seen.rules = rules;
+        let lacking = self.jobs.iter().filter(|(_, record)| record.lacks_gpus);
+        seen.lacks_gpus = lacking.map(|(id, _)| *id).collect();
         Ok(seen)
     }
 

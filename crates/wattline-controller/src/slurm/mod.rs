@@ -142,6 +142,9 @@ pub struct Slurm {
     seen: Option<Arc<Seen>>,
     /// When that look began.
     looked: Option<Timestamp>,
+    /// How far this machine's clock, and with it SLURM's times, is ahead of the controller's, which goes
+    /// on evenly whatever is done to the machine's.
+    clock_ahead: Seconds,
     /// Since when looks fail, and why the last one did.
     blind: Option<(Timestamp, String)>,
     /// What nodes said last.
@@ -165,6 +168,8 @@ pub struct Slurm {
     open: (BTreeSet<JobId>, usize),
     /// Jobs of partitions that are not looked after, at the last look.
     foreign: BTreeSet<u32>,
+    /// GPUs that those hold.
+    foreign_gpus: BTreeSet<(NodeId, u32)>,
     /// What accounting said last, and when weights were last looked at.
     accounting: Option<Accounting>,
     weighed: Option<Timestamp>,
@@ -172,6 +177,8 @@ pub struct Slurm {
     marks: u32,
     /// Jobs about which something was said already.
     refused: BTreeSet<u32>,
+    /// What jobs asked for at the look at which they came in, by their numbers, until the next one.
+    submitted: BTreeMap<u32, owner::Asks>,
     /// Jobs that wait, as they were shown at the last look.
     asks: BTreeMap<JobId, Arc<SlurmJob>>,
     /// What was written into the comments of jobs that rules keep from all nodes.
@@ -192,6 +199,9 @@ const MOST_COMPLAINTS: usize = 1000;
 /// Twice as much, and jobs wait longer for nodes that have gone; half, and a busy slurmctld counts
 /// as gone.
 const MOST_AGE: f64 = 3.0;
+/// Clocks that differ by less are the same: SLURM's times are whole seconds, and clocks are corrected by
+/// parts of one all the time.
+const SAME_CLOCK: Seconds = Seconds::new(5.0);
 
 impl Slurm {
     /// A cluster that nobody has looked at yet.
@@ -205,6 +215,7 @@ impl Slurm {
             orders: Orders::default(),
             seen: None,
             looked: None,
+            clock_ahead: Seconds::ZERO,
             adopts: false,
             blind: None,
             readings: Readings::default(),
@@ -218,10 +229,12 @@ impl Slurm {
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),
             foreign: BTreeSet::new(),
+            foreign_gpus: BTreeSet::new(),
             accounting: None,
             weighed: None,
             marks: 0,
             refused: BTreeSet::new(),
+            submitted: BTreeMap::new(),
             asks: BTreeMap::new(),
             remarked: BTreeMap::new(),
             host_seen: BTreeMap::new(),
@@ -297,6 +310,11 @@ impl Slurm {
         self.orders.is_settled(target, look)
     }
 
+    /// What SLURM's clock shows. Its times are compared with this.
+    fn slurms_clock(&self, now: Timestamp) -> Timestamp {
+        now + self.clock_ahead
+    }
+
     /// How old a look may be.
     fn most_age(&self) -> Seconds {
         self.site.config.command_limit.max(self.site.config.poll) * MOST_AGE
@@ -310,13 +328,15 @@ impl Slurm {
     /// SLURM was looked at.
     fn take_look(&mut self, now: Timestamp, looked: Looked, known: Known<'_>) -> bool {
         let began = now - Seconds::new(looked.age.as_secs_f64());
+        if let Some(clock) = looked.clock {
+            let ahead = Seconds::new((clock - now).get().round());
+            let same = ahead.get().abs() < SAME_CLOCK.get();
+            self.clock_ahead = if same { Seconds::ZERO } else { ahead };
+        }
         match looked.seen {
             Ok(mut seen) => {
                 seen.recognise(known.registry);
-                self.foreign = (seen.jobs())
-                    .filter(|job| !self.site.looks_after(&job.partition))
-                    .map(|job| job.key.id)
-                    .collect();
+                self.take_foreign(&seen);
                 self.orders.forget(seen.began.min(seen.nodes_began).min(self.readings.began));
                 self.seen = Some(Arc::new(seen));
                 self.looked = Some(began);
@@ -331,6 +351,14 @@ impl Slurm {
                 false
             }
         }
+    }
+
+    /// Jobs of partitions that are not looked after, and their GPUs.
+    fn take_foreign(&mut self, seen: &Seen) {
+        let foreign = || seen.jobs().filter(|job| !self.site.looks_after(&job.partition));
+        let holds = foreign().filter(|job| job.state.holds_gpus());
+        let gpus = holds.flat_map(|job| self.gpus_of(job)).collect();
+        (self.foreign, self.foreign_gpus) = (foreign().map(|job| job.key.id).collect(), gpus);
     }
 
     /// An order has ended.
@@ -553,6 +581,19 @@ impl Backend for Slurm {
                 "the last look at SLURM is from {}, the next one has not ended; the cluster is \
                  unknown: nothing is started or raised until it has",
                 shown(looked)
+            ));
+        }
+        if self.clock_ahead != Seconds::ZERO {
+            let by = self.clock_ahead.get();
+            let (how, until) = if by > 0.0 {
+                ("gone forward", "late until the controller is restarted")
+            } else {
+                ("gone back", "early until the controller is stopped for that long")
+            };
+            troubles.push(format!(
+                "this machine's clock has {how} by {:.0} s; calendars of the budget and of prices \
+                 are as {until}",
+                by.abs()
             ));
         }
         let breaker = |(since, failures, until): (Timestamp, u32, Timestamp)| {

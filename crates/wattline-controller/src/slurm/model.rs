@@ -1,12 +1,14 @@
 //! The core of the backend against a model of SLURM, in virtual time: orders take effect at any
 //! time before they end, or hang with and without effect, and looks are old when they arrive. SLURM
-//! refuses to start jobs for a while, users cancel theirs, some of ours run when control begins, and
-//! another partition has jobs of its own on the same nodes. For half of the seeds the budget falls and
-//! rises, and every other job of ours may be stopped. The real controller drives it.
+//! refuses to start jobs for a while, users cancel and requeue theirs, administrators hold jobs and let
+//! them go, some of ours run when control begins, and another partition has jobs of its own on the same
+//! nodes. For half of the seeds the budget falls and rises, and every other job of ours may be stopped.
+//! The real controller drives it.
 //!
 //! What must hold: no order is ever given about a job of the other partition; nothing that cannot go
-//! on is ever stopped; what has ended is never started again; each job that is not cancelled runs to
-//! its end, and as often as it was stopped and once.
+//! on is ever stopped; what has ended is never started again; what an administrator holds stays held;
+//! whatever we hold bears our mark, so that it is found without the journal; each job that is not
+//! cancelled runs to its end, and as often as it was stopped and once.
 //!
 //! A seed that fails is printed; `WATTLINE_SEED=N cargo test -p wattline-controller --lib model`
 //! runs that one alone.
@@ -54,6 +56,9 @@ const STEP: Seconds = Seconds::new(0.25);
 /// After this everything answers, so that the jobs can end.
 const CALM_AFTER: u32 = 1200;
 const MOST_STEPS: u32 = 8000;
+/// An order that was given before an administrator's hold was seen may take effect so much later: a
+/// look is up to 16 s old, and an order takes up to 20 s.
+const UNSEEN: Seconds = Seconds::new(60.0);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Is {
@@ -69,6 +74,10 @@ struct ModelJob {
     ours: bool,
     /// Its user has cancelled it.
     cancelled: bool,
+    /// An administrator holds it since then.
+    by_admin: Option<Timestamp>,
+    /// Its admin comment bears our mark.
+    marked: bool,
     /// SLURM will not start it before then, and why.
     refused: Option<(&'static str, Timestamp)>,
     gpus: u32,
@@ -172,10 +181,17 @@ impl Model {
                 if let (Some(node), Is::Held | Is::Free) = (node, job.is) {
                     job.required = self.names.iter().position(|name| name == node);
                 }
+                let comment = words.iter().find_map(|word| word.strip_prefix("AdminComment="));
+                job.marked |= comment.is_some_and(|text| text.contains("wattline/held"));
             }
             ("scontrol", [what @ ("release" | "uhold"), id]) => {
+                let now = self.now;
                 let job = self.jobs.get_mut(&number(id)).unwrap();
                 if matches!(job.is, Is::Held | Is::Free) {
+                    let long_ago = job.by_admin.is_some_and(|since| now > since + UNSEEN);
+                    assert!(!long_ago, "{what} {id}, which an administrator holds: {job:?}");
+                    assert!(*what == "release" || job.marked, "{id} is held without a mark");
+                    job.by_admin = None;
                     job.is = if *what == "release" { Is::Free } else { Is::Held };
                 }
             }
@@ -183,6 +199,7 @@ impl Model {
                 let job = self.jobs.get_mut(&number(id)).unwrap();
                 assert!(job.ours && job.resumes, "job {id} may not be stopped: {job:?}");
                 if matches!(job.is, Is::Runs { .. }) {
+                    assert!(job.marked, "{id} is held without a mark");
                     (job.is, job.restarts) = (Is::Held, job.restarts + 1);
                     self.stops += 1;
                 }
@@ -240,6 +257,8 @@ impl Model {
         let ids: Vec<u32> = self.jobs.keys().copied().collect();
         for id in ids {
             let (cancels, requeues) = (self.happens(0.0002), self.happens(0.004));
+            let (holds, lets_go) = (self.happens(0.0005), self.calm || self.happens(0.002));
+            let gives_up = self.happens(0.0005);
             let refuses = self.happens(0.002).then(|| {
                 let why = ["QOSMaxGRESPerUser", "Licenses", "BadConstraints", "AssocGrpGRES"];
                 let lasts = self.soon(60.0);
@@ -247,10 +266,18 @@ impl Model {
             });
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             if job.ours && cancels && matches!(job.is, Is::Held | Is::Free) {
-                (job.is, job.cancelled) = (Is::Over, true);
+                (job.is, job.cancelled, job.by_admin) = (Is::Over, true, None);
             }
             if job.ours && refuses.is_some() {
                 job.refused = refuses;
+            }
+            if job.ours && holds && matches!(job.is, Is::Held | Is::Free) {
+                (job.is, job.by_admin) = (Is::Held, Some(now));
+            } else if lets_go && job.by_admin.take().is_some() {
+                job.is = Is::Free;
+            }
+            if job.ours && gives_up && matches!(job.is, Is::Runs { .. }) {
+                (job.is, job.restarts) = (Is::Free, job.restarts + 1);
             }
             // One that is over is submitted again, and one that runs is stopped by its own user.
             if !job.ours && requeues {
@@ -263,7 +290,10 @@ impl Model {
         let mut text = String::from("{\"meta\":{},\"errors\":[],\"jobs\":[");
         for (id, job) in &self.jobs {
             let (state, more) = match job.is {
-                Is::Held => ("PENDING", "\"state_reason\":\"JobHeldUser\",\"priority\":0".into()),
+                Is::Held => {
+                    let who = if job.by_admin.is_some() { "Admin" } else { "User" };
+                    ("PENDING", format!("\"state_reason\":\"JobHeld{who}\",\"priority\":0"))
+                }
                 Is::Free => {
                     let refused = job.refused.filter(|(_, until)| self.now < *until);
                     let full = job.required.is_some_and(|n| self.taken(n) + job.gpus > GPUS);
@@ -286,13 +316,14 @@ impl Model {
             let required = job.required.map_or("", |node| &self.names[node]);
             let comment = if job.resumes { "checkpoint=term save=1s" } else { "" };
             let partition = if job.ours { "gpu" } else { "open" };
+            let mark = if job.marked { "wattline/held" } else { "" };
             write!(
                 text,
                 "{{\"job_id\":{id},\"submit_time\":1000000,\"restart_cnt\":{},\"name\":\"j\",\
                  \"user_id\":7,\"partition\":\"{partition}\",\"job_state\":\"{state}\",{more},\
                  \"required_nodes\":\"{required}\",\"tres_per_node\":\"gres:gpu:{}\",\
                  \"node_count\":1,\"cpus\":1,\"tasks\":1,\"time_limit\":1,\"batch_flag\":true,\
-                 \"requeue\":true,\"comment\":\"{comment}\"}},",
+                 \"requeue\":true,\"comment\":\"{comment}\",\"admin_comment\":\"{mark}\"}},",
                 job.restarts, job.gpus
             )
             .unwrap();
@@ -340,7 +371,7 @@ impl Model {
                 _ if look.fails => Err(SeenError::Command(silent)),
                 shown => shown.map(|(jobs, nodes)| Seen::of(jobs, nodes, stamp)).map(Ok)?,
             };
-            Some(Looked { seen, age })
+            Some(Looked { seen, age, clock: None })
         });
         Heard { outcomes, look, ..Heard::default() }
     }
@@ -441,6 +472,8 @@ fn controller(seed: u64, store: Store) -> Controller<Model> {
             is,
             ours,
             cancelled,
+            by_admin: None,
+            marked: false,
             refused,
             gpus,
             takes,

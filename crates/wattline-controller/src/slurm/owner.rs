@@ -45,7 +45,7 @@ struct Size {
 }
 
 impl Asks {
-    fn of(job: &SlurmJob) -> Self {
+    pub(super) fn of(job: &SlurmJob) -> Self {
         Self {
             size: Size {
                 per_node: job.gpus_per_node.clone(),
@@ -106,12 +106,15 @@ impl Slurm {
         let Some(slurm) = origin.slurm.as_ref().filter(|slurm| slurm.controlled) else { return };
         if !self.controls() || !job.held || !job.state.waits() || job.het_job_id.is_some() {
             self.asks.remove(&id);
+            self.submitted.remove(&job.key.id);
             return;
         }
         let Some(record) = self.seen.as_ref().and_then(|seen| seen.record(id)).cloned() else {
             return;
         };
         let before = self.asks.insert(id, Arc::clone(&record));
+        // What its owner has changed since the look at which it came in counts too.
+        let came = self.submitted.remove(&job.key.id).filter(|came| *came != Asks::of(job));
         let Some(state) = known.engine.state().find_job(id) else { return };
         let elastic = state.job.elasticity == Elasticity::Malleable;
         let empty = state.job.shapes.as_ref().is_some_and(|shapes| shapes.is_empty());
@@ -126,9 +129,12 @@ impl Slurm {
                 }
                 before
             }
-            // An elastic job that comes back: its time limit is looked at with what is known by now.
-            None if job.key.restarts > 0 && elastic => Asks::of(job),
-            None => return,
+            None => match came {
+                Some(came) => came,
+                // An elastic job that comes back: its time limit is looked at with what is known by now.
+                None if job.key.restarts > 0 && elastic => Asks::of(job),
+                None => return,
+            },
         };
         let wanted = as_owner_wants(job, &before, slurm);
         let submission = match self.submission(now, &wanted, true, known) {

@@ -1,10 +1,11 @@
 //! What differs between what SLURM shows and what is known.
 
-use super::instruction::{Instruction, JobName, JobUpdate};
+use super::instruction::{Begin, Instruction, JobName, JobUpdate};
 use super::orders::{Order, Target};
 use super::read::{SlurmJob, State};
 use super::reshape::Runs;
 use super::restarts::EXITED_UNASKED;
+use super::rules::OWNER_HOLD;
 use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{BackendEvent, Known};
@@ -23,6 +24,11 @@ const GONE: Seconds = Seconds::new(10.0);
 /// Held jobs without a mark come without the gate, or from before there were marks. So many are marked
 /// at a look: with ten thousand of them this takes an hour, and other orders do not wait for it.
 const MOST_MARKS: u32 = 4;
+/// Why a job waits that somebody has requeued and held, as the full answer and lines say it. One that
+/// SLURM holds itself, because it could not be launched, waits for other reasons.
+const HELD: [&str; 2] = ["JobHeldUser", "job requeued in held state"];
+/// What SLURM shows of a job this long after something was put right about it may have come of that.
+const LATELY: Seconds = Seconds::new(60.0);
 /// A correction that had no effect is made again after this long.
 const AGAIN: Seconds = Seconds::new(5.0);
 
@@ -94,6 +100,7 @@ impl Slurm {
         }
         if !matches!(state.phase, Phase::Waiting | Phase::BackingOff(_)) {
             self.asks.remove(&id);
+            self.submitted.remove(&job.key.id);
         }
         let over = job.state.is_over();
         let runs = is_running(job);
@@ -117,7 +124,11 @@ impl Slurm {
                 let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
                 let free = job.state.waits() && !job.held && mine;
                 if free && self.controls() && self.may_correct(now, job.key.id) {
-                    self.hold(now, job.key.id, &job.address());
+                    // Thousands may wait when control begins: who finds no room now is told at the next
+                    // look.
+                    if !self.hold_again(now, job) {
+                        self.corrected.remove(&job.key.id);
+                    }
                 }
                 self.owner_news(now, id, job, known, news);
                 // SLURM holds it because of how it ended, or a controller before this one did.
@@ -321,10 +332,43 @@ impl Slurm {
             let note = JournalNote::Key { job: id, key: key(job) };
             news.push(BackendEvent::Noted(Event::Stopped { job: id, run, done }, note));
             self.limit_restarts(now, (id, job, u32::from(requeued)), known, news);
+            if !asked {
+                self.leave_held(now, id, job, known);
+            }
         } else {
             self.measure(now, id, job, known, false, news);
             self.settle(now, id, state, known, news);
         }
+    }
+
+    /// One that runs was requeued and held, and not by us: it waits until whoever did that releases it.
+    /// From now on it is held as the gate has owners hold theirs, which it stays when we are gone.
+    fn leave_held(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
+        let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
+        let last = self.corrected.get(&job.key.id);
+        let by_us = last.is_some_and(|last| now < *last + LATELY);
+        let reason = &job.state_reason;
+        let held = job.held && HELD.iter().any(|text| reason.starts_with(text));
+        if !mine || !self.controls() || by_us || !held {
+            return;
+        }
+        let begin = Some(Begin::At(self.slurms_clock(now) + OWNER_HOLD * 2.0));
+        let update = JobUpdate { begin, ..JobUpdate::default() };
+        self.correct(now, job, vec![Instruction::Update(JobName::of(job), update)]);
+    }
+
+    /// A job of ours that waits and is not held. If it was held by its owner an administrator has
+    /// released it, and nothing else keeps it.
+    /// Says whether the order was given.
+    fn hold_again(&mut self, now: Timestamp, job: &SlurmJob) -> bool {
+        if !self.is_held_by_owner(now, job) {
+            return self.hold(now, job.key.id, &job.address());
+        }
+        let begin = JobUpdate { begin: Some(Begin::Now), ..JobUpdate::default() };
+        let begin = Instruction::Update(JobName::of(job), begin);
+        let mark = self.mark(job, None);
+        let told = mark.into_iter().chain([Instruction::hold(job), begin]).collect();
+        self.correct(now, job, told)
     }
 
     fn ended(&self, id: JobId, job: &SlurmJob, news: &mut Vec<BackendEvent>) {
@@ -341,7 +385,8 @@ impl Slurm {
         let engine = known.engine.state();
         let mut shares = Vec::new();
         for on in &job.gpus {
-            let Some(node) = self.site.find(&on.node) else { return };
+            // What it holds on nodes that are not the site's is for nobody here to count.
+            let Some(node) = self.site.find(&on.node) else { continue };
             // Others were found there at the same look.
             let others = news.iter().filter_map(|news| match news {
                 BackendEvent::Noted(Event::Found { placement, .. }, _) => {
@@ -486,12 +531,12 @@ impl Slurm {
         may && self.controls()
     }
 
-    /// Puts something right about a job.
-    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Vec<Instruction>) {
+    /// Puts something right about a job. Says whether the order was given.
+    fn correct(&mut self, now: Timestamp, job: &SlurmJob, told: Vec<Instruction>) -> bool {
         let complaint = format!("job {}", job.address());
         let order = Order::tell(Target::Job(job.key.id), told, complaint);
         // It takes a job off, or back, whatever that does to others.
-        self.order(now, order.lowering());
+        self.order(now, order.lowering())
     }
 }
 

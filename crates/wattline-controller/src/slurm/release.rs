@@ -5,7 +5,7 @@
 //! before each step and after it, so it may be broken off and begun again. It never stops a job:
 //! what runs goes on.
 
-use super::deferred::{self, is_held_by_us, is_parked};
+use super::deferred::{self, is_held_by_admin, is_parked};
 use super::instruction::{Begin, Instruction, JobName, JobUpdate, Power};
 use super::limits::SAME;
 use super::look::Looker;
@@ -462,8 +462,7 @@ impl Release {
             }
             return Some(self.ending(now, job, &name, id, slurm, known));
         }
-        // Over slurmrestd our own holds look the same but for their begin.
-        if job.state_reason == "JobHeldAdmin" && !is_held_by_us(job) {
+        if is_held_by_admin(job) {
             return line(Outcome::Kept, "is held by an administrator");
         }
         let on_hold = match id {

@@ -8,7 +8,7 @@
 
 use super::Slurm;
 use super::command::{CommandError, Commands};
-use super::deferred::begin;
+use super::deferred::{begin, is_held_by_admin};
 use super::eligibility::suits;
 use super::orders::Target;
 use super::read::rules::{self, Partition, Reservation};
@@ -32,7 +32,7 @@ use wattline_core::units::Seconds;
 const SLACK: Seconds = Seconds::new(60.0);
 
 /// A job that is to begin later than this is held by its owner: the gate's 100 years.
-const OWNER_HOLD: Seconds = Seconds::new(50.0 * 365.0 * 86_400.0);
+pub(super) const OWNER_HOLD: Seconds = Seconds::new(50.0 * 365.0 * 86_400.0);
 
 /// SLURM lets a job that was requeued begin 121 s later; that is no wish of anybody's.
 const AFTER_REQUEUE: Seconds = Seconds::new(150.0);
@@ -109,6 +109,12 @@ fn shown(at: Timestamp) -> String {
 }
 
 impl Slurm {
+    /// Whether a waiting job is held until somebody releases it, as the gate has owners hold theirs.
+    pub(super) fn is_held_by_owner(&self, now: Timestamp, job: &SlurmJob) -> bool {
+        let after = self.slurms_clock(now) + OWNER_HOLD;
+        job.state.waits() && begin(job).is_some_and(|begin| begin > after)
+    }
+
     /// Tells what rules let jobs have now, where that is not what is known.
     pub(super) fn rule_news(
         &mut self,
@@ -132,6 +138,11 @@ impl Slurm {
             let subject = Subject { shown: job, job: &state.job, host: state.host, over, runs };
             let bars = self.bars(now, subject, &seen);
             let there = state.barred();
+            // Of a job that may start somewhere else SLURM's own words may have come since.
+            let said_otherwise = |bars: &Bars| {
+                let said = known.registry.refused(id);
+                state.is_barred_everywhere() && said.is_none_or(|said| **said != *bars.said)
+            };
             match bars {
                 None if there.is_some() => {
                     let (nodes, why) = (Vec::new(), Refusal::Nodes);
@@ -139,7 +150,15 @@ impl Slurm {
                     news.push(BackendEvent::Event(event));
                     self.tell_owner(now, id, job, None, known);
                 }
-                Some(bars) if there != Some((&bars.nodes, over, bars.why)) => {
+                Some(bars)
+                    if there != Some((&bars.nodes, over, bars.why)) || said_otherwise(&bars) =>
+                {
+                    if there == Some((&bars.nodes, over, bars.why)) {
+                        // What looks the same is no news: lifted first, it is shown with its new words.
+                        let lifted =
+                            Event::Barred { job: id, nodes: Vec::new(), over, why: bars.why };
+                        news.push(BackendEvent::Event(lifted));
+                    }
                     let (event, note) = bars.told(id);
                     news.push(BackendEvent::Noted(event, note));
                 }
@@ -204,9 +223,16 @@ impl Slurm {
     /// The nodes that rules keep a job from now, if there are any.
     pub(super) fn bars(&self, now: Timestamp, subject: Subject<'_>, seen: &Seen) -> Option<Bars> {
         let Subject { shown: job, over, .. } = subject;
+        let now = self.slurms_clock(now);
         if let Some(said) = self.never(subject, seen) {
             let nodes = self.site.cluster.node_ids().collect();
             return Some(Bars { nodes, over, why: Refusal::Never, said: said.into() });
+        }
+        if is_held_by_admin(job) {
+            let nodes = self.site.cluster.node_ids().collect();
+            let number = job.address();
+            let said = format!("an administrator holds it; 'scontrol release {number}' lets it go");
+            return Some(Bars { nodes, over, why: Refusal::Other, said: said.into() });
         }
         // Where its owner holds it the gate sets a begin time far away.
         let requeued =
@@ -298,6 +324,9 @@ impl Slurm {
         let Subject { shown: job, job: asked, host, over, runs } = subject;
         if runs {
             return None;
+        }
+        if let Some(said) = self.part_of_others(job, seen) {
+            return Some(said);
         }
         let partition = super::command::printable(&job.partition);
         if asked.shapes.as_ref().is_some_and(|shapes| shapes.is_empty()) {

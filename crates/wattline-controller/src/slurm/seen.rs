@@ -7,7 +7,7 @@ use super::read::{NodeBase, NodeFlag, ReadError, SlurmJob, SlurmNode};
 use super::rest::RestError;
 use super::rules::Rules;
 use crate::job_registry::{JobRegistry, SlurmKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
 use wattline_core::ids::JobId;
@@ -38,6 +38,8 @@ pub(super) struct Seen {
     known: BTreeMap<JobId, usize>,
     /// Reservations, partitions, what is counted.
     pub(super) rules: Arc<Rules>,
+    /// Jobs that hold GPUs, of which it is not known yet which.
+    pub(super) lacks_gpus: BTreeSet<u32>,
     /// What jobs say about themselves, by their numbers.
     pub(super) said: BTreeMap<u32, Said>,
     /// When it was looked at jobs.
@@ -54,8 +56,8 @@ impl Seen {
         began: Stamp,
     ) -> Self {
         let (known, said) = (BTreeMap::new(), BTreeMap::new());
-        let rules = Arc::default();
-        Self { jobs, nodes, known, rules, said, began, nodes_began }
+        let (rules, lacks_gpus) = (Arc::default(), BTreeSet::new());
+        Self { jobs, nodes, known, rules, lacks_gpus, said, began, nodes_began }
     }
 
     /// As if it had been shown.

@@ -34,13 +34,35 @@ struct Shown {
     batch: bool,
     requeue: bool,
     checkpoint: &'static str,
-    /// SLURM's word.
+    /// SLURM's word, or `FREE` for one that waits and is not held.
     state: &'static str,
     /// When it was submitted or requeued last, and how often it was.
     submitted: i64,
     restarts: u32,
     /// What else its user says.
     says: &'static str,
+    /// Why it waits.
+    reason: &'static str,
+    partition: &'static str,
+    /// Where it runs: on one GPU of each.
+    nodes: &'static [&'static str],
+    gpus: Gpus,
+    /// How many GPUs it asks for.
+    asks: u32,
+    /// So many seconds after it was submitted it may begin, if its user wants that.
+    begins_after: i64,
+    /// Which part of the heterogeneous job 100 it is.
+    part: Option<u32>,
+}
+
+/// What SLURM says about the GPUs of a job that runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Gpus {
+    Told,
+    /// They were not asked for yet.
+    NotTold,
+    /// It has none.
+    None,
 }
 
 const BATCH: Shown = Shown {
@@ -52,6 +74,13 @@ const BATCH: Shown = Shown {
     submitted: 1_000_000,
     restarts: 0,
     says: "",
+    reason: "None",
+    partition: "gpu",
+    nodes: &["n1"],
+    gpus: Gpus::Told,
+    asks: 1,
+    begins_after: 0,
+    part: None,
 };
 
 /// SLURM as it answers to orders that stop jobs.
@@ -60,6 +89,8 @@ struct Puppet {
     jobs: Vec<Shown>,
     /// What it says to a requeue.
     refuses: Option<&'static str>,
+    /// How far the machine's clock, which is SLURM's too, is ahead of the controller's.
+    clock_ahead: Seconds,
     /// Nothing that is released starts.
     fails: bool,
     /// Whatever it was told.
@@ -72,11 +103,21 @@ impl Puppet {
         self.orders.extend(self.slurm.orders.take());
     }
 
+    /// When a job may begin, as far as that is told.
+    fn sets_begin(&mut self, args: &[String]) {
+        let said = |key: &str| args.iter().find_map(|arg| arg.strip_prefix(key));
+        let (Some(number), Some(begin)) = (said("JobId="), said("StartTime=")) else { return };
+        let about = self.jobs.iter_mut().find(|job| job.number.to_string() == number);
+        let job = about.unwrap();
+        job.begins_after = if begin == "now" { 0 } else { 100 * 365 * 86_400 };
+    }
+
     /// Carries an order out.
     fn concludes(&mut self, order: &Order) -> Result<(), Failure> {
         let Work::Tell(told) = &order.work else { return Ok(()) };
         for line in told.iter().map(Instruction::line) {
             self.told.push(format!("{} {}", line.program, line.args.join(" ")));
+            self.sets_begin(&line.args);
             let about = line.args.last().and_then(|id| id.parse::<u32>().ok());
             let job = self.jobs.iter_mut().find(|job| Some(job.number) == about);
             match (line.args[0].as_str(), job, self.refuses) {
@@ -88,6 +129,7 @@ impl Puppet {
                     return Err(Failure { said: "not so".into(), unanswered: false });
                 }
                 ("release", Some(job), _) => job.state = "RUNNING",
+                ("uhold", Some(job), _) => job.state = "PENDING",
                 (number, Some(job), _) if number == job.number.to_string() => {
                     job.state = "CANCELLED";
                 }
@@ -104,27 +146,42 @@ impl Puppet {
                     \"gres_used\":\"gpu:h200:4\",\"cpus\":64,\"partitions\":[\"gpu\"]}";
         let nodes = format!("{{\"meta\":{{}},\"errors\":[],\"nodes\":[{node}]}}");
         let (jobs, nodes) = (read::jobs(&jobs).unwrap(), read::nodes(&nodes).unwrap());
-        Seen::of(jobs, nodes, self.slurm.ticks.next())
+        let mut seen = Seen::of(jobs, nodes, self.slurm.ticks.next());
+        let lacking = self.jobs.iter().filter(|job| job.gpus == Gpus::NotTold);
+        seen.lacks_gpus = lacking.map(|job| job.number).collect();
+        seen
     }
 }
 
 impl Shown {
     fn json(&self) -> String {
-        let Self { number, batch, requeue, checkpoint, state, submitted, restarts, says } = self;
+        let Self { number, batch, requeue, checkpoint, state, submitted, restarts, .. } = self;
+        let Self { says, reason, partition, nodes, gpus, asks, begins_after, part, .. } = self;
+        let eligible = submitted + begins_after;
+        let part = part.map(|part| format!(",\"het_job_id\":100,\"het_job_offset\":{part}"));
+        let part = part.unwrap_or_default();
+        let held =
+            if *gpus == Gpus::Told { vec!["\"gpu:h200:1\""; nodes.len()] } else { Vec::new() };
         let more = match *state {
-            "RUNNING" => ",\"nodes\":\"n1\",\"gres_detail\":[\"gpu:h200:1\"],\"priority\":1",
+            "RUNNING" => &format!(
+                ",\"nodes\":\"{}\",\"gres_detail\":[{}],\"priority\":1",
+                nodes.join(","),
+                held.join(",")
+            ),
             "COMPLETED" => &format!(
                 ",\"priority\":1,\"start_time\":{submitted},\"end_time\":{}",
                 submitted + 3600
             ),
+            "FREE" => ",\"priority\":1",
             _ => ",\"priority\":0",
         };
+        let state = if *state == "FREE" { "PENDING" } else { *state };
         format!(
-            "{{\"job_id\":{number},\"submit_time\":{submitted},\"restart_cnt\":{restarts},\"name\":\"j\",\
-             \"user_id\":7,\"partition\":\"gpu\",\"job_state\":\"{state}\",\
-             \"state_reason\":\"None\",\"tres_per_node\":\"gres:gpu:1\",\"node_count\":1,\
+            "{{\"job_id\":{number},\"submit_time\":{submitted},\"eligible_time\":{eligible},\"restart_cnt\":{restarts},\"name\":\"j\",\
+             \"user_id\":7,\"partition\":\"{partition}\",\"job_state\":\"{state}\",\
+             \"state_reason\":\"{reason}\",\"tres_per_node\":\"gres:gpu:{asks}\",\"node_count\":1,\
              \"cpus\":1,\"tasks\":1,\"time_limit\":600,\"batch_flag\":{batch},\
-             \"requeue\":{requeue},\"comment\":\"checkpoint={checkpoint} save=1s{says}\"{more}}}"
+             \"requeue\":{requeue},\"comment\":\"checkpoint={checkpoint} save=1s{says}\"{part}{more}}}"
         )
     }
 }
@@ -153,7 +210,8 @@ impl Backend for Puppet {
             let result = self.concludes(&order);
             outcomes.push(Outcome { id: order.id, began, ended: self.slurm.ticks.next(), result });
         }
-        let look = Some(Looked { seen: Ok(self.look()), age: Duration::ZERO });
+        let clock = Some(now + self.clock_ahead);
+        let look = Some(Looked { seen: Ok(self.look()), age: Duration::ZERO, clock });
         let news = self.slurm.follow(now, Heard { outcomes, look, ..Heard::default() }, known);
         self.take_orders();
         let number = |(at, news)| Report { number: from + at as u64, news };
@@ -186,7 +244,15 @@ impl Bench {
         let config = Config { mode: Mode::Control, partitions, ..Config::default() };
         let slurm = Slurm::new(Site::new(config, Arc::clone(&cluster), &[], Vec::new()));
         let (jobs, told, orders) = (jobs.to_vec(), Vec::new(), Vec::new());
-        let puppet = Puppet { slurm, jobs, refuses: None, fails: false, told, orders };
+        let puppet = Puppet {
+            slurm,
+            jobs,
+            refuses: None,
+            clock_ahead: Seconds::ZERO,
+            fails: false,
+            told,
+            orders,
+        };
         let engine = Engine::new(
             EngineConfig { budget_lead: Seconds::ZERO, shed, ..EngineConfig::default() },
             State::new(Arc::clone(&cluster), Timestamp::ZERO),
@@ -314,6 +380,148 @@ fn jobs_that_slurm_does_not_show_for_a_while_are_not_cancelled_when_it_shows_the
     };
     assert_eq!(known(100, 1_000_000, 0), Phase::Running);
     assert_eq!(known(101, 1_000_200, 1), Phase::Running, "it was started again");
+}
+
+/// `scontrol hold` of an administrator on a job that waits was undone by its next start.
+#[test]
+fn what_an_administrator_holds_stays_held_until_he_lets_it_go() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    bench.requeued("PENDING");
+    bench.controller.backend_mut().jobs[0].reason = "JobHeldAdmin";
+    bench.pass(60);
+    assert_eq!(bench.told("release"), 0, "{:?}", bench.controller.backend().told);
+    let said = bench.controller.registry().refused(JobId(0)).unwrap();
+    assert!(said.contains("an administrator holds it"), "{said}");
+    // Its owner holds it as well: that is told when the administrator has let it go.
+    bench.controller.backend_mut().jobs[0].begins_after = 100 * 365 * 86_400;
+    bench.controller.backend_mut().jobs[0].reason = "JobHeldUser";
+    bench.pass(10);
+    let said = bench.controller.registry().refused(JobId(0)).unwrap();
+    assert!(said.contains("its owner holds it") && bench.told("release") == 0, "{said}");
+    bench.controller.backend_mut().jobs[0].begins_after = 0;
+    bench.pass(10);
+    assert_eq!((bench.told("release 100"), bench.job(0).phase), (1, Phase::Running));
+}
+
+/// `scontrol requeuehold` of an administrator, or of its owner, was undone by the job's next start.
+#[test]
+fn a_job_that_somebody_requeues_and_holds_waits_until_it_is_released() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    let lines = "job requeued in held state due to user request";
+    for (time, reason, releases) in [(1, "JobHeldUser", "FREE"), (2, lines, "PENDING")] {
+        bench.requeued("PENDING");
+        bench.controller.backend_mut().jobs[0].reason = reason;
+        bench.pass(120);
+        assert_eq!(bench.told("release 100"), time - 1, "{:?}", bench.controller.backend().told);
+        let said = bench.controller.registry().refused(JobId(0)).unwrap();
+        assert!(said.contains("'scontrol release 100' lets it go"), "{said}");
+        // An administrator's release frees it; of its owner's the gate makes a begin.
+        let job = &mut bench.controller.backend_mut().jobs[0];
+        job.state = releases;
+        if releases == "PENDING" {
+            job.begins_after = 0;
+        }
+        bench.pass(20);
+        assert_eq!((bench.told("release 100"), bench.job(0).phase), (time, Phase::Running));
+        bench.pass(90);
+    }
+}
+
+/// What an owner changed between the first and the second look at his job was taken for what he had
+/// asked for in the beginning.
+#[test]
+fn what_an_owner_changes_right_after_the_submission_counts() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    // So that it waits.
+    let job = Shown { number: 101, state: "PENDING", reason: "JobHeldAdmin", ..BATCH };
+    bench.controller.backend_mut().jobs.push(job);
+    while bench.controller.engine().state().find_job(JobId(1)).is_none() {
+        bench.pass(1);
+    }
+    bench.controller.backend_mut().jobs[1].asks = 2;
+    bench.pass(3);
+    assert_eq!(bench.job(1).job.gpus.requested, 2);
+}
+
+/// Its GPUs counted as free, and others were planned there.
+#[test]
+fn a_job_that_also_runs_on_nodes_of_others_counts_on_ours() {
+    let wide = Shown { nodes: &["elsewhere", "n1"], ..BATCH };
+    let theirs = Shown { number: 101, partition: "open", ..wide.clone() };
+    let bench = Bench::over(&[wide, theirs], Shed::Stop);
+    let held = |id: u32| bench.job(id).held.as_ref().map(|held| held.configuration.gpus);
+    assert_eq!((held(0), held(1)), (Some(1), Some(1)));
+}
+
+/// With many jobs it takes a while until it is asked which GPUs a job has got. A job of which that
+/// could not be read (its name looked like scontrol's words) was taken for one without any.
+#[test]
+fn a_job_whose_gpus_are_not_told_yet_is_left_alone() {
+    for (gpus, requeues) in [(Gpus::NotTold, 0), (Gpus::None, 1)] {
+        let mut bench = Bench::over(&[BATCH], Shed::Stop);
+        bench.requeued("PENDING");
+        bench.controller.backend_mut().jobs[0].gpus = gpus;
+        for _ in 0..20 {
+            bench.pass(1);
+            if bench.told("requeuehold") > 0 {
+                break;
+            }
+        }
+        assert_eq!((bench.told("release 100"), bench.told("requeuehold")), (1, requeues));
+        bench.controller.backend_mut().jobs[0].gpus = Gpus::Told;
+        bench.pass(10);
+        assert_eq!(bench.job(0).phase, Phase::Running);
+    }
+}
+
+/// A job of which one part is not ours could never be let go, and kept the GPUs of the other parts
+/// for ten minutes each time.
+#[test]
+fn a_heterogeneous_job_with_a_part_of_others_keeps_no_gpus_and_is_told_why() {
+    let mut bench = Bench::over(&[Shown { number: 99, ..BATCH }], Shed::Stop);
+    let first = Shown { state: "PENDING", part: Some(0), ..BATCH };
+    let second = Shown { number: 101, part: Some(1), partition: "open", ..first.clone() };
+    bench.controller.backend_mut().jobs.extend([first, second]);
+    for _ in 0..60 {
+        bench.pass(1);
+        assert!(bench.job(1).held.is_none());
+    }
+    let said = bench.controller.registry().refused(JobId(1)).unwrap();
+    assert!(said.contains("100+1 is in partition open"), "{said}");
+    assert_eq!(bench.told("101") + bench.told("release"), 0);
+}
+
+/// The controller's clock goes on evenly whatever is done to the machine's, which SLURM's times are
+/// of. When that had gone forward by an hour, all new jobs waited for an hour, because they seemed to
+/// begin later; when it had gone back, jobs with `--begin` were started an hour too early.
+#[test]
+fn jobs_that_come_after_the_machines_clock_has_jumped_begin_when_they_may() {
+    for jump in [3600, -3600] {
+        let mut bench = Bench::over(&[BATCH], Shed::Stop);
+        let now = bench.now.seconds() as i64 + jump;
+        let puppet = bench.controller.backend_mut();
+        puppet.clock_ahead = Seconds::new(jump as f64);
+        let at_once = Shown { number: 101, state: "PENDING", submitted: now, ..BATCH };
+        let later = Shown { number: 102, begins_after: 1800, ..at_once.clone() };
+        puppet.jobs.extend([at_once, later]);
+        bench.pass(10);
+        let phase = |bench: &Bench, number| {
+            let key = SlurmKey { id: number, submitted: now, restarts: 0 };
+            bench.controller.registry().find(&key).map(|id| bench.job(id.0).phase)
+        };
+        assert_eq!(phase(&bench, 101), Some(Phase::Running), "{jump} s");
+        assert_eq!((phase(&bench, 102), bench.told("release 102")), (None, 0), "{jump} s");
+        let troubles = bench.controller.backend().slurm.troubles(bench.now);
+        assert!(troubles[0].contains("by 3600 s; calendars"), "{troubles:?}");
+        // One that was requeued, by SLURM's clock just now, goes on too.
+        bench.controller.backend_mut().jobs.truncate(1);
+        let job = &mut bench.controller.backend_mut().jobs[0];
+        (job.state, job.submitted, job.restarts) = ("PENDING", now, 1);
+        bench.pass(10);
+        assert_eq!(bench.job(0).phase, Phase::Running, "{jump} s");
+        bench.pass(1800);
+        assert_eq!(bench.told("release 100"), 1);
+    }
 }
 
 #[test]

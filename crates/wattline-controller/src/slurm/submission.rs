@@ -6,6 +6,7 @@ use super::eligibility::{self, Eligibility};
 use super::host;
 use super::metadata::{self, Asked, Range, Told, When};
 use super::orders::Target;
+use super::owner::Asks;
 use super::priority::priority;
 use super::read::SlurmJob;
 use super::reconcile::is_running;
@@ -52,6 +53,7 @@ impl Slurm {
             match self.submission(now, job, mine, known) {
                 Ok(submission) => {
                     self.adopts |= job.state.holds_gpus();
+                    self.submitted.insert(job.key.id, Asks::of(job));
                     news.push(BackendEvent::Submission(Box::new(submission)));
                 }
                 // Where nobody decides it waits for SLURM, and is known as soon as it runs.
@@ -97,7 +99,9 @@ impl Slurm {
         let gpus = bounds(asked.gpus, requested);
         let preemptible = mine && job.can_be_requeued() && checkpoint != Checkpoint::None;
         let elasticity = elasticity(&asked, defaults.elasticity, preemptible);
-        let submit = Timestamp::from_seconds(job.key.submit.seconds());
+        // Users' times are SLURM's.
+        let ahead = self.clock_ahead;
+        let submit = Timestamp::from_seconds(job.key.submit.seconds()) - ahead;
         let limit = job.time_limit.unwrap_or(defaults.time_limit);
         let time_to_end = self.time_to_end(job, limit);
         let workload_is_known = asked.work.is_some();
@@ -117,7 +121,10 @@ impl Slurm {
         let weight = asked.weight.unwrap_or(defaults.weight);
         let accounting = self.accounting.as_ref().filter(|_| controlled);
         let priority = priority(&self.site.config, accounting, job, weight);
-        let due = asked.deadline.unwrap_or(submit + limit * defaults.deadline.clamp(0.0, 1e6));
+        let due = asked
+            .deadline
+            .map(|due| due - ahead)
+            .unwrap_or(submit + limit * defaults.deadline.clamp(0.0, 1e6));
         let mut shaped = Job {
             name: name.into(),
             user: UserId(job.user_id),

@@ -67,7 +67,9 @@ impl Slurm {
             }
             let left = state.remaining(now) / state.progress.rate;
             let most = seen.rules.max_time(&job.partition);
-            let Some(minutes) = longer(now, start, limit, left, most) else { continue };
+            let Some(minutes) = longer(self.slurms_clock(now), start, limit, left, most) else {
+                continue;
+            };
             if !self.may_correct(now, job.key.id) {
                 continue;
             }
