@@ -93,9 +93,9 @@ pub struct Drive<B> {
     hours_written: Instant,
     /// Who must know whether it does its work; none before it runs.
     health: Option<Health>,
-    /// Whether the journal could be written when that was tried last. A turn that had nothing to write
+    /// Why the journal could not be written when that was tried last. A turn that had nothing to write
     /// has not tried.
-    writes: bool,
+    unwritten: Option<String>,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -166,7 +166,7 @@ impl<B: Backend + Metered> Drive<B> {
             loaded: None,
             hours_written: Instant::now(),
             health: None,
-            writes: true,
+            unwritten: None,
             troubles: Vec::new(),
             heard,
             stay,
@@ -253,7 +253,8 @@ impl<B: Backend + Metered> Drive<B> {
             if over {
                 return self.write_hours();
             }
-            let pause = if self.writes { WRITE_HOURS } else { RETRY_AFTER_ERROR };
+            let writes = self.unwritten.is_none();
+            let pause = if writes { WRITE_HOURS } else { RETRY_AFTER_ERROR };
             if self.hours_written.elapsed() >= pause {
                 self.write_hours()?;
             }
@@ -281,14 +282,16 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.fork_server.tell(self.controller.take_learned());
-        // Only what is written next shows that it can be written again.
-        self.writes &= !matches!(turned, Err(ControllerError::Store(_)));
-        let mut troubles = match turned {
-            Ok(()) => Vec::new(),
-            Err(error) if may_work_later(&error) => vec![error.to_string()],
-            Err(error) => return Err(error.into()),
-        };
-        let failed = !troubles.is_empty();
+        let failed = turned.is_err();
+        let mut troubles = Vec::new();
+        match turned {
+            Ok(()) => {}
+            Err(error) if !may_work_later(&error) => return Err(error.into()),
+            // Only what is written next shows that it can be written again.
+            Err(ControllerError::Store(error)) => self.unwritten = Some(error.to_string()),
+            Err(error) => troubles.push(error.to_string()),
+        }
+        troubles.extend(self.unwritten.clone());
         troubles.extend(self.controller.backend().troubles(now));
         troubles.extend(self.report_health(now));
         troubles.extend(self.shortfall());
@@ -329,7 +332,7 @@ impl<B: Backend + Metered> Drive<B> {
         let Some(health) = &self.health else { return Vec::new() };
         let planner = !self.controller.planner().is_stuck();
         let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
-        health.turned(Condition { journal: self.writes, planner, cluster });
+        health.turned(Condition { journal: self.unwritten.is_none(), planner, cluster });
         let stuck = || "the planner does not answer; restart the controller".to_owned();
         health.trouble().into_iter().chain((!planner).then(stuck)).collect()
     }
@@ -429,12 +432,15 @@ impl<B: Backend + Metered> Drive<B> {
     fn write_hours(&mut self) -> Result<(), DriveError> {
         self.hours_written = Instant::now();
         let intake = self.controller.intake().clone();
-        let tried = if self.writes { Ok(()) } else { intake.journal(Store::try_to_write) };
+        let tried = match &self.unwritten {
+            None => Ok(()),
+            Some(_) => intake.journal(Store::try_to_write),
+        };
         let written = tried.and_then(|()| {
             let changed = self.daemon.hours().take_changed();
             intake.writer().store.write_hours(&changed)
         });
-        self.writes = written.is_ok();
+        self.unwritten = written.as_ref().err().map(ToString::to_string);
         match written {
             Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
                 Err(ControllerError::from(error).into())
@@ -650,15 +656,18 @@ mod tests {
         let refuse = |drive: &Drive<Cluster>, refuse| {
             drive.controller.intake().journal(|store| store.refuse_writes(refuse));
         };
-        assert!(!fails(&mut drive, true) && drive.writes);
+        let writes = |drive: &Drive<Cluster>| drive.unwritten.is_none();
+        assert!(!fails(&mut drive, true) && writes(&drive));
         refuse(&drive, true);
-        assert!(fails(&mut drive, true) && !drive.writes);
-        assert!(!fails(&mut drive, false) && !drive.writes, "nothing was to be written");
+        assert!(fails(&mut drive, true) && !writes(&drive));
+        assert!(!fails(&mut drive, false) && !writes(&drive), "nothing was to be written");
+        assert_eq!(drive.troubles.len(), 1, "it is shown until it is over");
         drive.write_hours().unwrap();
-        assert!(!drive.writes, "that was tried");
+        assert!(!writes(&drive), "that was tried");
         refuse(&drive, false);
         drive.write_hours().unwrap();
-        assert!(drive.writes);
-        assert!(!fails(&mut drive, true) && drive.writes);
+        assert!(writes(&drive));
+        assert!(!fails(&mut drive, true) && writes(&drive));
+        assert!(drive.troubles.is_empty());
     }
 }
