@@ -654,7 +654,7 @@ mod tests {
             drive.turn(&mut (), now).unwrap()
         };
         let refuse = |drive: &Drive<Cluster>, refuse| {
-            drive.controller.intake().journal(|store| store.refuse_writes(refuse));
+            drive.controller.intake().journal(|store| store.refuse_writes(refuse)).unwrap();
         };
         let writes = |drive: &Drive<Cluster>| drive.unwritten.is_none();
         assert!(!fails(&mut drive, true) && writes(&drive));

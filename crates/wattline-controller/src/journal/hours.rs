@@ -79,7 +79,7 @@ impl Store {
 
     /// As on a disk that is full: nothing can be written.
     #[cfg(test)]
-    pub(crate) fn refuse_writes(&self, refuse: bool) {
-        self.connection.pragma_update(None, "query_only", refuse).unwrap();
+    pub(crate) fn refuse_writes(&self, refuse: bool) -> Result<(), StoreError> {
+        self.connection.pragma_update(None, "query_only", refuse).map_err(|e| self.sql(e))
     }
 }
