@@ -20,7 +20,7 @@ fn base() -> SlurmJob {
     let text = r#"{"jobs":[{"job_id":7,"submit_time":1795043307,"restart_cnt":0,"user_id":1000,
         "name":"x","partition":"gpu","job_state":"PENDING","state_reason":"JobHeldUser",
         "priority":0,"requeue":true,"tres_per_node":"gres:gpu:1","cpus":1,"tasks":1,
-        "node_count":1,"comment":"a"}]}"#;
+        "node_count":1,"memory_per_node":100,"comment":"a"}]}"#;
     read::jobs(text).unwrap_or_else(|error| panic!("{error}")).remove(0)
 }
 
@@ -62,6 +62,35 @@ fn a_line_tells_that_a_job_runs_and_scontrol_where() {
     assert!(compact::gpus(shown, 8, &job.nodes).is_err());
     assert!(compact::gpus(shown, 7, &["n1".to_owned()]).is_err());
     assert!(compact::gpus("", 7, &job.nodes).is_err());
+}
+
+/// Also at the first line after a full answer: one that was changed in between was missed until the
+/// next full answer, five minutes later.
+#[test]
+fn memory_that_differs_from_the_record_is_noticed_and_rounding_is_no_difference() {
+    let is_vague = |memory: Option<&str>, shown: &str| {
+        let job = r#"{"jobs":[{"job_id":7,"submit_time":1795043307,"restart_cnt":0,"user_id":1000,
+            "partition":"gpu","job_state":"PENDING","priority":0,"requeue":true"#;
+        let memory = memory.map_or_else(String::new, |memory| format!(",{memory}"));
+        let jobs = read::jobs(&format!("{job}{memory}}}]}}"));
+        let job = jobs.unwrap_or_else(|error| panic!("{error}")).remove(0);
+        let text = lines(&[&WAITS.replacen("|100M|", &format!("|{shown}|"), 1)]);
+        let applied = entry(&text)[0].apply(&job).ok().flatten();
+        applied.unwrap_or_else(|| panic!("{shown}")).is_vague
+    };
+    for (memory, same, other) in [
+        (r#""memory_per_node":100"#, "100M", "101M"),
+        (r#""memory_per_node":900000"#, "900000M", "1000M"),
+        (r#""memory_per_node":900000"#, "878.91G", "878.93G"),
+        (r#""memory_per_node":1048576"#, "1T", "1G"),
+        (r#""memory_per_cpu":1536"#, "1.50G", "1.52G"),
+        (r#""memory_per_node":0"#, "0", "1M"),
+    ] {
+        assert!(!is_vague(Some(memory), same), "{memory} {same}");
+        assert!(is_vague(Some(memory), other), "{memory} {other}");
+    }
+    assert!(!is_vague(None, "0") && is_vague(None, "10M"));
+    assert!(!is_vague(None, "some"), "not understood");
 }
 
 #[test]

@@ -41,10 +41,6 @@ const REBUILD_EVERY: Duration = Duration::from_millis(25);
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Jobs that an alert names; of the rest it says how many there are. More would not be read.
 const MOST_LISTED: usize = 8;
-/// A journal is taken for one that can be written when nothing failed for this long: what could not be
-/// stored is tried again at each look, and turns in between have nothing to store. The heartbeat comes
-/// back as much later when a full disk has room again.
-const STORES_AFTER: Duration = Duration::from_secs(10);
 /// How often power by the hour is written down.
 const WRITE_HOURS: Duration = Duration::from_secs(10);
 
@@ -97,10 +93,9 @@ pub struct Drive<B> {
     hours_written: Instant,
     /// Who must know whether it does its work; none before it runs.
     health: Option<Health>,
-    /// Whether the journal could be written when that was tried last.
-    writes: bool,
-    /// When something could not be stored.
-    not_stored: Option<Instant>,
+    /// Why the journal could not be written when that was tried last. A turn that had nothing to write
+    /// has not tried.
+    unwritten: Option<String>,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -171,8 +166,7 @@ impl<B: Backend + Metered> Drive<B> {
             loaded: None,
             hours_written: Instant::now(),
             health: None,
-            writes: true,
-            not_stored: None,
+            unwritten: None,
             troubles: Vec::new(),
             heard,
             stay,
@@ -259,7 +253,9 @@ impl<B: Backend + Metered> Drive<B> {
             if over {
                 return self.write_hours();
             }
-            if self.hours_written.elapsed() >= WRITE_HOURS {
+            let writes = self.unwritten.is_none();
+            let pause = if writes { WRITE_HOURS } else { RETRY_AFTER_ERROR };
+            if self.hours_written.elapsed() >= pause {
                 self.write_hours()?;
             }
             let mut nap = self.nap(&feed);
@@ -286,18 +282,18 @@ impl<B: Backend + Metered> Drive<B> {
             self.turns.planned(took);
         }
         self.fork_server.tell(self.controller.take_learned());
-        if matches!(turned, Err(ControllerError::Store(_))) {
-            self.not_stored = Some(Instant::now());
+        let failed = turned.is_err();
+        let mut troubles = Vec::new();
+        match turned {
+            Ok(()) => {}
+            Err(error) if !may_work_later(&error) => return Err(error.into()),
+            // Only what is written next shows that it can be written again.
+            Err(ControllerError::Store(error)) => self.unwritten = Some(error.to_string()),
+            Err(error) => troubles.push(error.to_string()),
         }
-        let stored = self.not_stored.is_none_or(|at| at.elapsed() >= STORES_AFTER);
-        let mut troubles = match turned {
-            Ok(()) => Vec::new(),
-            Err(error) if may_work_later(&error) => vec![error.to_string()],
-            Err(error) => return Err(error.into()),
-        };
-        let failed = !troubles.is_empty();
+        troubles.extend(self.unwritten.clone());
         troubles.extend(self.controller.backend().troubles(now));
-        troubles.extend(self.report_health(now, stored));
+        troubles.extend(self.report_health(now));
         troubles.extend(self.shortfall());
         self.snapshot_schedule.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
@@ -332,11 +328,11 @@ impl<B: Backend + Metered> Drive<B> {
     }
 
     /// Says how it is to whoever must know. Says what is wrong with that.
-    fn report_health(&self, now: Timestamp, stored: bool) -> Vec<String> {
+    fn report_health(&self, now: Timestamp) -> Vec<String> {
         let Some(health) = &self.health else { return Vec::new() };
         let planner = !self.controller.planner().is_stuck();
         let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
-        health.turned(Condition { journal: stored && self.writes, planner, cluster });
+        health.turned(Condition { journal: self.unwritten.is_none(), planner, cluster });
         let stuck = || "the planner does not answer; restart the controller".to_owned();
         health.trouble().into_iter().chain((!planner).then(stuck)).collect()
     }
@@ -435,12 +431,16 @@ impl<B: Backend + Metered> Drive<B> {
     /// journal that is no longer this controller's ends it, also if there is nothing to write.
     fn write_hours(&mut self) -> Result<(), DriveError> {
         self.hours_written = Instant::now();
-        let changed = self.daemon.hours().take_changed();
-        let mut writer = self.controller.intake().writer();
-        // With nothing to write, that it could be written is tried all the same.
-        let written = writer.store.write_hours(&changed);
-        drop(writer);
-        self.writes = written.is_ok();
+        let intake = self.controller.intake().clone();
+        let tried = match &self.unwritten {
+            None => Ok(()),
+            Some(_) => intake.journal(Store::try_to_write),
+        };
+        let written = tried.and_then(|()| {
+            let changed = self.daemon.hours().take_changed();
+            intake.writer().store.write_hours(&changed)
+        });
+        self.unwritten = written.as_ref().err().map(ToString::to_string);
         match written {
             Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
                 Err(ControllerError::from(error).into())
@@ -594,5 +594,80 @@ fn in_words(alert: &Alert, state: &State, registry: &JobRegistry) -> String {
         ),
         Alert::WokenAtLast(id) => format!("{}: is up after it did not wake before", node(id)),
         Alert::SleepGivenUp(id) => format!("{}: would not sleep; tried again later", node(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::backend::{BackendError, BackendEvent, Known, Report};
+    use crate::{InitialState, InlinePlanner};
+    use wattline_core::action::Action;
+    use wattline_sim::scenario::Scenario;
+
+    /// A cluster that has something to say, or nothing.
+    struct Cluster {
+        has_news: bool,
+    }
+
+    impl Backend for Cluster {
+        fn send(&mut self, _: Timestamp, _: &Action, _: Known<'_>) -> Result<(), BackendError> {
+            Ok(())
+        }
+        fn reports(
+            &mut self,
+            _: Timestamp,
+            from: u64,
+            _: Known<'_>,
+        ) -> Result<Vec<Report>, BackendError> {
+            let news = BackendEvent::Event(wattline_core::engine::Event::Clock);
+            Ok(if self.has_news { vec![Report { number: from, news }] } else { Vec::new() })
+        }
+        fn next_event(&self) -> Option<Timestamp> {
+            None
+        }
+    }
+
+    impl Metered for Cluster {}
+
+    /// Beside a full disk, turns that had nothing to write kept the gate closed.
+    #[test]
+    fn only_what_was_written_shows_that_a_full_disk_has_room_again() {
+        let text =
+            "name = \"d\"\n[[nodes]]\ncount = 1\ngpu = \"h200\"\ngpus = 1\n[jobs]\ncount = 1\n";
+        let instance = Scenario::parse(text, "d").unwrap().instance("d", None).unwrap();
+        let (engine, _) = wattline_sim::begin::begin(&instance, "fifo", false).unwrap();
+        let (engine, at) = (engine.into_engine(), instance.start);
+        let initial = InitialState { engine, workloads: Vec::new(), at };
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("journal"), &[]).unwrap();
+        let fresh = || wattline_policies::policy("fifo").unwrap();
+        let planner = Box::new(InlinePlanner::new("fifo", fresh()));
+        let cluster = Cluster { has_news: true };
+        let controller = Controller::open(initial, store, cluster, planner).unwrap();
+        let clock = ClusterClock::new(at, 1.0);
+        let mut drive = Drive::new(controller, clock, ("fifo", Box::new(fresh)), true);
+        let fails = |drive: &mut Drive<Cluster>, has_news| {
+            drive.controller.backend_mut().has_news = has_news;
+            let now = drive.now();
+            drive.turn(&mut (), now).unwrap()
+        };
+        let refuse = |drive: &Drive<Cluster>, refuse| {
+            drive.controller.intake().journal(|store| store.refuse_writes(refuse)).unwrap();
+        };
+        let writes = |drive: &Drive<Cluster>| drive.unwritten.is_none();
+        assert!(!fails(&mut drive, true) && writes(&drive));
+        refuse(&drive, true);
+        assert!(fails(&mut drive, true) && !writes(&drive));
+        assert!(!fails(&mut drive, false) && !writes(&drive), "nothing was to be written");
+        assert_eq!(drive.troubles.len(), 1, "it is shown until it is over");
+        drive.write_hours().unwrap();
+        assert!(!writes(&drive), "that was tried");
+        refuse(&drive, false);
+        drive.write_hours().unwrap();
+        assert!(writes(&drive));
+        assert!(!fails(&mut drive, true) && writes(&drive));
+        assert!(drive.troubles.is_empty());
     }
 }

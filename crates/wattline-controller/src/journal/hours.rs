@@ -63,4 +63,23 @@ impl Store {
             head.stands(transaction)
         })
     }
+
+    /// Whether anything could be written: a row comes and goes in one transaction, which writes as
+    /// much as any other.
+    ///
+    /// # Errors
+    /// When it could not.
+    pub(crate) fn try_to_write(&self) -> Result<(), StoreError> {
+        self.write(|head: &Head, transaction| {
+            transaction.execute("INSERT INTO power VALUES (?1, 0, '')", [i64::MAX])?;
+            transaction.execute("DELETE FROM power WHERE hour = ?1", [i64::MAX])?;
+            head.stands(transaction)
+        })
+    }
+
+    /// As on a disk that is full: nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn refuse_writes(&self, refuse: bool) -> Result<(), StoreError> {
+        self.connection.pragma_update(None, "query_only", refuse).map_err(|e| self.sql(e))
+    }
 }

@@ -427,9 +427,6 @@ fn apply_one(
         },
     };
     let Some(Applied { job, lacks_gpus, is_vague }) = applied else { return Ok(None) };
-    let memory = |line: &str| compact::memory_of(line) != entry.memory();
-    let before = known.and_then(|record| record.line.as_deref());
-    let is_vague = is_vague || before.is_some_and(memory);
     let holds = job.state.holds_gpus();
     let held = known.is_some_and(|record| record.job.state.holds_gpus());
     // One that lacked them still does, unless they are in a full answer by now.

@@ -7,11 +7,11 @@
 //! control character that no field may have, and a line with more or fewer fields is an error.
 //!
 //! Not in a line, for squeue cannot print it as text: excluded nodes, tasks on each node, memory as
-//! a number (its text is there, so that a change is noticed), which GPUs of a node a job holds (see
+//! a number (its text is there, so that one that differs from the record is noticed), which GPUs of a node a job holds (see
 //! [`gpus`]). These are as old as the last full answer.
 
 use super::gres::{self, NodeGpus};
-use super::job::{Exit, SlurmJob};
+use super::job::{Exit, Memory, SlurmJob};
 use super::state::State;
 use super::{ReadError, hostlist, shown};
 use std::collections::BTreeSet;
@@ -153,12 +153,6 @@ impl Entry<'_> {
         self.fields().array_task().and(self.fields().get("arrayjobid").parse().ok())
     }
 
-    /// What it says about memory, in SLURM's words.
-    #[must_use]
-    pub fn memory(&self) -> &str {
-        self.fields().get("minmemory")
-    }
-
     fn fields(&self) -> Fields<'_> {
         let (at, line) = self.lines.first().copied().unwrap_or_default();
         let mut values = [""; FIELDS.len()];
@@ -199,6 +193,7 @@ impl Entry<'_> {
         } else {
             is_vague |= base.array_task_id != base.array_job_id.and(fields.array_task());
         }
+        is_vague |= fields.shows_other_memory(&job);
         let lacks_gpus = fields.update(&mut job, base)?;
         Ok(Some(Applied { job, lacks_gpus, is_vague }))
     }
@@ -216,19 +211,9 @@ impl Entry<'_> {
         let mut job = array.clone();
         job.key = fields.key(self.id)?;
         (job.array_task_id, job.array_tasks) = (Some(task), None);
+        let is_vague = fields.shows_other_memory(&job);
         let lacks_gpus = fields.update(&mut job, array)?;
-        Ok(Some(Applied { job, lacks_gpus, is_vague: false }))
-    }
-}
-
-/// What the text of an entry says about memory.
-#[must_use]
-pub fn memory_of(text: &str) -> &str {
-    let at = FIELDS.iter().position(|name| *name == "minmemory");
-    let memory = at.and_then(|at| text.split(SEPARATOR).nth(at)).unwrap_or_default();
-    match memory.trim() {
-        "(null)" | "N/A" => "",
-        memory => memory,
+        Ok(Some(Applied { job, lacks_gpus, is_vague }))
     }
 }
 
@@ -334,6 +319,27 @@ impl<'a> Fields<'a> {
             seconds += f64::from(part.parse::<u32>().map_err(|_| odd())?) * unit;
         }
         Ok(Some(Seconds::new(seconds)))
+    }
+
+    /// Whether its memory is another amount than the record's. SLURM rounds it: `100M`, `878.91G`.
+    /// Words that are not understood say nothing.
+    fn shows_other_memory(&self, job: &SlurmJob) -> bool {
+        let text = self.get("minmemory");
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let mib = match text[digits.len()..].bytes().next() {
+            None | Some(b'M') => 1.0,
+            Some(b'G') => 1024.0,
+            Some(b'T') => 1024.0 * 1024.0,
+            Some(b'P') => 1024.0 * 1024.0 * 1024.0,
+            Some(_) => return false,
+        };
+        let Ok(shown) = digits.parse::<f64>() else { return false };
+        let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let Some(Memory::PerNode(amount) | Memory::PerCpu(amount)) = job.memory else {
+            return shown != 0.0;
+        };
+        let rounded = if decimals == 0 { 0.0 } else { 0.51 * 0.1_f64.powi(decimals as i32) };
+        (amount as f64 / mib - shown).abs() > rounded
     }
 
     fn hosts(&self, field: &'static str) -> Result<Vec<String>, ReadError> {
