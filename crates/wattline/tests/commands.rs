@@ -335,6 +335,69 @@ fn a_traces_cluster_follows_the_load() {
     assert_eq!(size(&["--gpus", "2490"]).0, 2490);
 }
 
+/// `tiresias` stops a job with much attained service for one with none; where jobs are not
+/// preemptible it may not, and the note says which it was.
+#[test]
+fn jobs_of_a_trace_are_preemptible_only_if_the_format_or_the_user_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let philly = write(
+        "philly.csv",
+        "timestamp,duration,num_gpus,gpu_time,cluster\n\
+         2026-01-05 00:00:00,86400,8,691200,a\n2026-01-05 06:00:00,600,8,4800,a\n",
+    );
+    let elasticflow = write(
+        "elasticflow.csv",
+        "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n\
+         1,0,1,bert,900000,8,8,86400\n2,21600,1,bert,900000,8,8,600\n",
+    );
+    let sacct = write(
+        "sacct.txt",
+        "JobID|User|Submit|Start|End|State|ElapsedRaw|AllocTRES\n\
+         1|a|2026-01-05T00:00:00|2026-01-05T00:00:00|2026-01-06T00:00:00|COMPLETED|86400|gres/gpu=8\n\
+         2|a|2026-01-05T06:00:00|2026-01-05T06:00:00|2026-01-05T06:10:00|COMPLETED|600|gres/gpu=8\n",
+    );
+    let helios = write(
+        "helios.csv",
+        "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n\
+         1,a,8,8,1,COMPLETED,2026-01-05 00:00:00,2026-01-05 00:00:00,2026-01-06 00:00:00,86400,0\n\
+         2,a,8,8,1,COMPLETED,2026-01-05 06:00:00,2026-01-05 06:00:00,2026-01-05 06:10:00,600,0\n",
+    );
+    let alibaba = write(
+        "alibaba.csv",
+        "name,num_gpu,creation_time,deletion_time,scheduled_time\n\
+         p1,8,0,86400,0\np2,8,21600,22200,21600\n",
+    );
+    let moved = |trace: &str, format: &str, more: &[&str]| {
+        let args = ["compare", "--trace", trace, "--format", format, "--gpus", "8", "--json"];
+        let policy = ["--policies", "tiresias", "--elasticity", "rigid", "--no-bound"];
+        let value = json(&[&args[..], &policy, more].concat());
+        let notes = value["instance"]["notes"].to_string();
+        assert_eq!(value["results"][0]["finished"], 2);
+        let preemptible = !notes.contains("not preemptible");
+        assert!(notes.contains("preemptible"), "{notes}");
+        assert_eq!(value["results"][0]["restarts"].as_u64().unwrap() > 0, preemptible, "{notes}");
+        preemptible
+    };
+    for (trace, format, usual) in [
+        (&philly, "philly", false),
+        (&helios, "helios", false),
+        (&alibaba, "alibaba", false),
+        (&sacct, "sacct", false),
+        (&elasticflow, "elasticflow", true),
+    ] {
+        assert_eq!(moved(trace, format, &[]), usual, "{format}");
+        assert!(moved(trace, format, &["--preempt"]), "{format}");
+        assert!(!moved(trace, format, &["--no-preempt"]), "{format}");
+    }
+    let args = ["compare", "--trace", &philly, "--format", "philly", "--preempt", "--no-preempt"];
+    common::refused(&args, &["--preempt", "--no-preempt"]);
+}
+
 #[test]
 fn a_site_simulates_its_own_machines() {
     let folder = tempfile::tempdir().unwrap();
