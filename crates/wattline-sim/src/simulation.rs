@@ -1,11 +1,12 @@
 //! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
 
 use crate::accuracy::AtStart;
-use crate::begin::begin;
+use crate::begin::begin_with;
 use crate::findings;
 use crate::instance::Instance;
 use crate::metrics::{JobOutcome, Summary};
-use std::sync::Arc;
+use crate::stability::{Counted, Reservations};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
@@ -126,7 +127,8 @@ impl<'a> Run<'a> {
         policy: &'a str,
         watch: &'a Watch<'a>,
     ) -> Result<Self, SimulationError> {
-        let (engine, world) = begin(instance, policy, watch.record)?;
+        let (counted, reservations) = Counted::new(wattline_policies::policy(policy)?);
+        let (engine, world) = begin_with(instance, Box::new(counted), watch.record);
         Ok(Self {
             instance,
             policy,
@@ -142,6 +144,7 @@ impl<'a> Run<'a> {
             forecasts: Vec::new(),
             starts: (0..instance.jobs.len()).map(|_| None).collect(),
             finished: 0,
+            reservations,
             reported: 0,
             power: Vec::new(),
             plan_seconds: Vec::new(),
@@ -173,6 +176,7 @@ struct Run<'a> {
     /// Boxed, for a trace with declared run times has none.
     starts: Vec<Option<Box<AtStart>>>,
     finished: usize,
+    reservations: Arc<Mutex<Reservations>>,
     reported: usize,
     power: Vec<PowerSample>,
     plan_seconds: Vec<f32>,
@@ -462,6 +466,9 @@ impl Run<'_> {
         let findings = self.engine.predictor().findings();
         summary.findings = findings.iter().map(|f| findings::tell(self.instance, f)).collect();
         summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
+        let reservations = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        summary.set_reservations(&reservations);
+        drop(reservations);
         summary.set_timing(&mut self.plan_seconds, wall, self.events);
         Outcome {
             summary,
