@@ -6,6 +6,7 @@ mod common;
 use common::{stdout, wattline};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 fn json(args: &[&str]) -> Value {
@@ -56,6 +57,40 @@ fn compare_has_the_stable_schema() {
         assert_eq!(result["budget_exceeded_s"], 0.0);
     }
     assert_eq!(results[0]["policy"], "fifo");
+}
+
+/// A line on standard error for each policy as it finishes, though that is no terminal; nothing on
+/// standard output before all are done.
+#[test]
+fn compare_says_what_a_policy_came_to_while_others_run() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wattline"))
+        .args(["compare", "--scenario", "demo", "--foresight", "oracle", "--no-bound", "--json"])
+        .args(["--policies", "ones,fifo", "--threads", "2"])
+        .current_dir(common::root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first =
+        errors.find(|line| line.as_ref().unwrap().contains(" finished, ")).unwrap().unwrap();
+    assert!(child.try_wait().unwrap().is_none(), "said while the other runs");
+    assert!(first.starts_with("fifo: 160/160 finished, "), "{first}");
+    for part in [" EUR (energy ", "deadlines met, JCT mean ", "; 1 of 2 done, ones ", " left"] {
+        assert!(first.contains(part), "'{first}' does not say '{part}'");
+    }
+    let rest: Vec<String> = errors.map(Result::unwrap).collect();
+    let last = rest.iter().find(|line| line.starts_with("ones: 160/160 finished, ")).unwrap();
+    assert!(last.ends_with("; 2 of 2 done"), "{last}");
+    let output = child.wait_with_output().unwrap();
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // The figures are those of the results, which stay in the order asked for.
+    assert_eq!(value["results"][1]["policy"], "fifo");
+    let cost = value["results"][1]["total_cost"].as_f64().unwrap();
+    assert!(first.contains(&format!(" {cost:.2} EUR")), "{first}: {cost}");
+    // Other commands that simulate say nothing of the kind.
+    let output = wattline(&["simulate", "--scenario", "demo", "--policy", "fifo"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(" finished, "));
 }
 
 /// The same seed gives the same bytes, however many threads work on it.
