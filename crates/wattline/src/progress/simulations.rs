@@ -99,19 +99,23 @@ impl Simulations {
             .map(|(run, share)| format!("{} {:.0} %", self.names[run], 100.0 * share))
             .collect();
         let mut text = format!("{} of {} done", left.ended(), self.names.len());
+        let whose = match left.not_begun() {
+            0 => "",
+            more => {
+                text += &format!(", {more} not begun");
+                " for those that run"
+            }
+        };
         if !running.is_empty() {
             text += &format!(", {}", running.join(", "));
         }
         if !left.is_over() {
             text += &match left.seconds(now) {
-                Some(seconds) => format!(", about {} left", output::duration(seconds)),
+                Some(seconds) => format!(", about {} left{whose}", output::duration(seconds)),
                 None => ", time left not known yet".to_owned(),
             };
         }
-        match left.not_begun() {
-            0 => text,
-            more => text + &format!(" without the {more} that have not begun"),
-        }
+        text
     }
 }
 

@@ -92,11 +92,6 @@ impl Run {
         self.samples.last().map_or(0.0, |(_, share)| *share)
     }
 
-    /// Seconds so far.
-    fn took(&self) -> f64 {
-        self.samples.last().map_or(0.0, |(time, _)| *time)
-    }
-
     fn advance(&mut self, now: f64, share: f64) {
         if self.samples.is_empty() {
             self.begin = now;
