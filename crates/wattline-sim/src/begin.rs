@@ -4,6 +4,7 @@ use crate::foresight::MEASURE_EVERY;
 use crate::instance::Instance;
 use std::sync::Arc;
 use wattline_core::ids::NodeId;
+use wattline_core::policy::Policy;
 use wattline_core::scheduler::Scheduler;
 use wattline_core::state::State;
 use wattline_policies::RegistryError;
@@ -19,12 +20,21 @@ pub fn begin(
     policy: &str,
     keep_log: bool,
 ) -> Result<(Scheduler<'static>, World), RegistryError> {
+    Ok(begin_with(instance, wattline_policies::policy(policy)?, keep_log))
+}
+
+/// The same with a policy that is there already.
+pub(crate) fn begin_with(
+    instance: &Instance,
+    policy: Box<dyn Policy>,
+    keep_log: bool,
+) -> (Scheduler<'static>, World) {
     let mut state = State::new(Arc::clone(&instance.cluster), instance.start);
     let asleep = asleep_at_first(instance, &mut state);
     let engine = Scheduler::new(
         instance.engine.clone(),
         state,
-        wattline_policies::policy(policy)?,
+        policy,
         instance.predictor(),
         instance.prices.clone(),
         instance.budget.clone(),
@@ -45,7 +55,7 @@ pub fn begin(
     for node in asleep {
         world.begin_asleep(instance.start, node);
     }
-    Ok((engine, world))
+    (engine, world)
 }
 
 /// A budget below what idle nodes draw has been kept before the simulation begins too: as many

@@ -3,7 +3,7 @@
 use crate::foresight::Foresight;
 use crate::instance::Instance;
 use crate::metrics::Summary;
-use crate::simulation::{Outcome, SimulationError, Watch, simulate};
+use crate::simulation::{Outcome, Progress, SimulationError, Watch, simulate};
 use rayon::prelude::*;
 
 /// How many simulations [`compare`] runs.
@@ -14,7 +14,8 @@ pub fn simulations(instance: &Instance, policies: &[String], with_oracle: bool) 
 
 /// Runs each policy on the instance, in parallel where there are threads; results come in the
 /// order asked for and do not depend on the number of threads. Where policies do not know
-/// everything, `with_oracle` runs each a second time that does, to see what not knowing costs.
+/// everything, `with_oracle` runs each a second time that does, to see what not knowing costs. The
+/// watch hears of the first runs by the places of their policies, then of the second ones.
 ///
 /// # Errors
 /// The first policy's error, if one fails.
@@ -38,7 +39,10 @@ pub fn compare(
         .collect();
     let mut outcomes = runs
         .into_par_iter()
-        .map(|(instance, watch, policy)| simulate(instance, policy, watch))
+        .enumerate()
+        // One at a time, so that a thread that is done takes over what another has not begun.
+        .with_max_len(1)
+        .map(|(run, (instance, watch, policy))| simulate_as(run, instance, policy, watch))
         .collect::<Result<Vec<Outcome>, SimulationError>>()?;
     let twins = outcomes.split_off(policies.len());
     for (outcome, twin) in outcomes.iter_mut().zip(twins) {
@@ -61,8 +65,22 @@ pub fn figures(
         wattline_policies::policy(policy)?;
     }
     runs.par_iter()
+        .enumerate()
         // One at a time, so that a thread that is done takes over what another has not begun.
         .with_max_len(1)
-        .map(|(instance, policy)| simulate(instance, policy, watch).map(|outcome| outcome.summary))
+        .map(|(run, (instance, policy))| {
+            simulate_as(run, instance, policy, watch).map(|outcome| outcome.summary)
+        })
         .collect()
+}
+
+/// A simulation that reports its progress under this number.
+fn simulate_as(
+    run: usize,
+    instance: &Instance,
+    policy: &str,
+    watch: &Watch<'_>,
+) -> Result<Outcome, SimulationError> {
+    let progress = |progress: Progress<'_>| (watch.progress)(Progress { run, ..progress });
+    simulate(instance, policy, &Watch { progress: &progress, ..*watch })
 }

@@ -20,6 +20,7 @@ pub mod report;
 pub mod scenario;
 pub mod simulation;
 pub mod small;
+pub mod stability;
 pub mod sweep;
 pub mod synthetic;
 pub mod trace;

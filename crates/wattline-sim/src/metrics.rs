@@ -2,6 +2,7 @@
 
 use crate::accuracy::{Accuracy, AtStart};
 use crate::instance::Instance;
+use crate::stability::Reservations;
 use serde::Serialize;
 use std::sync::Arc;
 use wattline_core::Timestamp;
@@ -140,6 +141,16 @@ pub struct Summary {
     pub peak_committed_w: f64,
     /// Time with more power committed than the budget.
     pub committed_exceeded_s: f64,
+    /// Waiting jobs that were told a start (`Reason::Reserved`) and had none before; none where the
+    /// policy told nobody.
+    pub reservations: Option<u64>,
+    /// Reserved starts that a later plan moved by more than [`stability::TOLERANCE`] or withdrew,
+    /// and those that passed by more than that before the job started.
+    ///
+    /// [`stability::TOLERANCE`]: crate::stability::TOLERANCE
+    pub reservations_moved: Option<u64>,
+    /// These over the waiting jobs, mean over the plans made while jobs waited.
+    pub reservations_moved_share: Option<f64>,
     /// Plans the checker refused.
     pub plans_refused: u64,
     /// Actions the engine handed out.
@@ -222,6 +233,9 @@ impl Summary {
             fragmentation: world.room().fragmentation(),
             peak_committed_w: 0.0,
             committed_exceeded_s: 0.0,
+            reservations: None,
+            reservations_moved: None,
+            reservations_moved_share: None,
             plans_refused: 0,
             actions: 0,
             events: 0,
@@ -237,6 +251,14 @@ impl Summary {
         self.actions = stats.actions;
         self.peak_committed_w = peak.get();
         self.committed_exceeded_s = over.get();
+    }
+
+    pub(crate) fn set_reservations(&mut self, reservations: &Reservations) {
+        if reservations.given > 0 {
+            self.reservations = Some(reservations.given);
+            self.reservations_moved = Some(reservations.moved);
+            self.reservations_moved_share = Some(reservations.moved_share());
+        }
     }
 
     pub(crate) fn set_timing(&mut self, plan_seconds: &mut [f32], wall: f64, events: u64) {

@@ -27,6 +27,8 @@ pub struct ReplayOptions {
     pub gpu_type: String,
     /// What may be changed about the jobs; by format, if not set.
     pub elasticity: Option<Elasticity>,
+    /// Whether running jobs may be stopped and started again; by format, if not set.
+    pub preemptible: Option<bool>,
     /// What an hour of tardiness costs, for traces without weights.
     pub weight: EurosPerSecond,
     /// Gives jobs without a deadline one: this many times their run time after submission.
@@ -45,6 +47,7 @@ impl Default for ReplayOptions {
             gpus_per_node: 8,
             gpu_type: "v100".to_owned(),
             elasticity: None,
+            preemptible: None,
             weight: EurosPerSecond::new(1.0 / 3600.0),
             deadline_slack: None,
             first: None,
@@ -92,6 +95,17 @@ pub fn default_elasticity(format: Format) -> Elasticity {
     }
 }
 
+/// Whether a format's jobs may be stopped and started again, unless somebody says otherwise. Only
+/// ElasticFlow ran its jobs that way; accounting of other clusters does not say that a job can be
+/// stopped without losing its work.
+#[must_use]
+pub fn default_preemptible(format: Format) -> bool {
+    match format {
+        Format::Elasticflow => true,
+        Format::Philly | Format::Helios | Format::Alibaba | Format::Sacct => false,
+    }
+}
+
 /// Reads a trace and puts it on a cluster.
 ///
 /// # Errors
@@ -123,7 +137,10 @@ pub fn replay(
         .map_err(|source| ReplayError::Cluster { gpus, per_node: options.gpus_per_node, source })?;
     let cluster = Arc::new(cluster);
     let mut physics = Physics::new(Arc::clone(&cluster), None);
-    let elasticity = options.elasticity.unwrap_or_else(|| default_elasticity(format));
+    let permitted = Permitted {
+        elasticity: options.elasticity.unwrap_or_else(|| default_elasticity(format)),
+        preemptible: options.preemptible.unwrap_or_else(|| default_preemptible(format)),
+    };
     let mut users: HashMap<Box<str>, UserId> = HashMap::new();
     let mut clamped = 0_usize;
     let jobs = read
@@ -133,7 +150,7 @@ pub fn replay(
             let next = UserId(users.len() as u32);
             let user =
                 job.user.clone().map_or(UserId(u32::MAX), |u| *users.entry(u).or_insert(next));
-            fit(job, user, gpus, elasticity, options, catalogue, &mut physics)
+            fit(job, user, gpus, permitted, options, catalogue, &mut physics)
         })
         .collect();
     if clamped > 0 {
@@ -144,12 +161,14 @@ pub fn replay(
     let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let mut instance = Instance::new(name, physics, cluster, jobs);
     notes.push(format!(
-        "{} jobs on {gpus} GPUs ({} nodes of up to {} {}), offered load {:.2}, {elasticity}",
+        "{} jobs on {gpus} GPUs ({} nodes of up to {} {}), offered load {:.2}, {}, {}",
         instance.jobs.len(),
         instance.cluster.nodes().len(),
         options.gpus_per_node,
         options.gpu_type,
         instance.offered_load(),
+        permitted.elasticity,
+        if permitted.preemptible { "preemptible" } else { "not preemptible" },
     ));
     instance.notes = notes;
     Ok((instance, stats))
@@ -180,12 +199,19 @@ fn size(jobs: &[TraceJob], options: &ReplayOptions) -> (u32, Vec<String>) {
     (gpus, notes)
 }
 
+/// What may be changed about all jobs of a trace.
+#[derive(Clone, Copy)]
+struct Permitted {
+    elasticity: Elasticity,
+    preemptible: bool,
+}
+
 /// One trace job as a job of this cluster.
 fn fit(
     trace: TraceJob,
     user: UserId,
     cluster_gpus: u32,
-    elasticity: Elasticity,
+    permitted: Permitted,
     options: &ReplayOptions,
     catalogue: &Catalogue,
     physics: &mut Physics,
@@ -205,12 +231,12 @@ fn fit(
         submit: trace.submit,
         deadline: trace.deadline.or(slack),
         weight: options.weight,
-        elasticity,
+        elasticity: permitted.elasticity,
         gpus: Bounds::exactly(gpus),
         batch: Bounds::exactly(trace.batch.unwrap_or(256).max(gpus)),
         restart: known
             .map_or(RestartCost { save: Seconds::ZERO, load: options.restart }, |w| w.restart()),
-        preemptible: true,
+        preemptible: permitted.preemptible,
         shapes: None,
         nodes: None,
     };

@@ -1,11 +1,12 @@
 //! The drive loop in virtual time: the very engine that runs a real cluster, over the world.
 
 use crate::accuracy::AtStart;
-use crate::begin::begin;
+use crate::begin::begin_with;
 use crate::findings;
 use crate::instance::Instance;
 use crate::metrics::{JobOutcome, Summary};
-use std::sync::Arc;
+use crate::stability::{Counted, Reservations};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 use wattline_core::Timestamp;
 use wattline_core::action::ActionKind;
@@ -26,8 +27,10 @@ use wattline_world::world::{LogEntry, World};
 /// With nothing running and nothing to come, so many plans without an action mean that no job
 /// will ever start.
 const PATIENCE: u32 = 2000;
-/// The caller hears of progress once in so many rounds of the loop.
+/// The caller hears of progress once in so many rounds of the loop, or, where plans are slow,
+/// after this time: five times a second is as often as somebody looks.
 const ROUNDS_PER_REPORT: u64 = 4096;
+const SECONDS_PER_REPORT: f64 = 0.2;
 
 /// Why a simulation could not be run.
 #[derive(Debug, Error)]
@@ -49,13 +52,29 @@ pub enum SimulationError {
 pub struct Watch<'a> {
     /// Seconds on some clock that only goes forward; timings are differences of it.
     pub seconds: &'a (dyn Fn() -> f64 + Sync),
-    /// Hears how many more jobs are finished; from several threads where policies run side by side.
-    pub progress: &'a (dyn Fn(usize) + Sync),
+    /// Hears how far the simulation has come, when it begins, several times a second, and when it is
+    /// over; from several threads where policies run side by side.
+    pub progress: &'a (dyn Fn(Progress<'_>) + Sync),
     /// Keep the power curve and what ran where, for a report.
     pub record: bool,
     /// At each submission, run the engine forward to foresee the job's end and cost. Takes about
     /// the time of simulating everything that waits, once for each submission.
     pub forecast: bool,
+}
+
+/// How far a simulation has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Which of several simulations, in the order in which they were asked for.
+    pub run: usize,
+    /// Jobs there are.
+    pub jobs: usize,
+    /// Of these, submitted so far.
+    pub submitted: usize,
+    /// Of these, finished so far.
+    pub finished: usize,
+    /// The figures, once it is over.
+    pub summary: Option<&'a Summary>,
 }
 
 /// Power at a time; holds until the next point.
@@ -97,10 +116,16 @@ pub fn simulate(
 ) -> Result<Outcome, SimulationError> {
     let mut run = Run::new(instance, policy, watch)?;
     let began = (watch.seconds)();
+    run.reported_s = began;
+    run.report();
     run.run_out(Timestamp::FAR_FUTURE)?;
     run.close();
     let wall = (watch.seconds)() - began;
-    Ok(run.outcome(wall))
+    let mut last = run.progress();
+    let outcome = run.outcome(wall);
+    last.summary = Some(&outcome.summary);
+    (watch.progress)(last);
+    Ok(outcome)
 }
 
 /// Runs an instance up to a time and writes down what the engine knows then, after everything that
@@ -126,7 +151,8 @@ impl<'a> Run<'a> {
         policy: &'a str,
         watch: &'a Watch<'a>,
     ) -> Result<Self, SimulationError> {
-        let (engine, world) = begin(instance, policy, watch.record)?;
+        let (counted, reservations) = Counted::new(wattline_policies::policy(policy)?);
+        let (engine, world) = begin_with(instance, Box::new(counted), watch.record);
         Ok(Self {
             instance,
             policy,
@@ -142,7 +168,8 @@ impl<'a> Run<'a> {
             forecasts: Vec::new(),
             starts: (0..instance.jobs.len()).map(|_| None).collect(),
             finished: 0,
-            reported: 0,
+            reservations,
+            reported_s: 0.0,
             power: Vec::new(),
             plan_seconds: Vec::new(),
             peak_committed: Watts::ZERO,
@@ -173,7 +200,9 @@ struct Run<'a> {
     /// Boxed, for a trace with declared run times has none.
     starts: Vec<Option<Box<AtStart>>>,
     finished: usize,
-    reported: usize,
+    reservations: Arc<Mutex<Reservations>>,
+    /// When the caller was last told of progress, on his clock.
+    reported_s: f64,
     power: Vec<PowerSample>,
     plan_seconds: Vec<f32>,
     peak_committed: Watts,
@@ -257,12 +286,15 @@ impl Run<'_> {
     fn close(&mut self) {
         self.advance(self.instance.until.unwrap_or(self.now));
         self.world.close(self.now);
-        self.report();
     }
 
-    fn report(&mut self) {
-        (self.watch.progress)(self.finished - self.reported);
-        self.reported = self.finished;
+    fn report(&self) {
+        (self.watch.progress)(self.progress());
+    }
+
+    fn progress(&self) -> Progress<'static> {
+        let (jobs, submitted, finished) = (self.instance.jobs.len(), self.arrived, self.finished);
+        Progress { run: 0, jobs, submitted, finished, summary: None }
     }
 
     /// Time goes on; what was committed until now is booked.
@@ -405,7 +437,12 @@ impl Run<'_> {
         let began = (self.watch.seconds)();
         self.tell(Event::Clock)?;
         if self.engine.stats().plans > plans {
-            self.plan_seconds.push(((self.watch.seconds)() - began) as f32);
+            let now = (self.watch.seconds)();
+            self.plan_seconds.push((now - began) as f32);
+            if now - self.reported_s >= SECONDS_PER_REPORT {
+                self.reported_s = now;
+                self.report();
+            }
         }
         while let Some(alert) = self.engine.poll_alert() {
             if self.alerts.len() < MOST_ALERTS {
@@ -462,6 +499,9 @@ impl Run<'_> {
         let findings = self.engine.predictor().findings();
         summary.findings = findings.iter().map(|f| findings::tell(self.instance, f)).collect();
         summary.set_engine(self.engine.stats(), self.peak_committed, self.over_committed);
+        let reservations = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        summary.set_reservations(&reservations);
+        drop(reservations);
         summary.set_timing(&mut self.plan_seconds, wall, self.events);
         Outcome {
             summary,

@@ -36,6 +36,9 @@ pub struct Size {
     pub jobs: u32,
     /// The power budget over what the machines can draw at most.
     pub budget_share: f64,
+    /// All jobs are this elastic, rigid ones as a site has them that may not be moved once they run
+    /// either; a mixture of all kinds, preemptible, if not set.
+    pub elasticity: Option<Elasticity>,
 }
 
 /// Shares of a card's range of limits at which workloads are known.
@@ -80,7 +83,8 @@ pub fn instance(
     let most = instance.cluster.largest_job();
     for (at, job) in instance.jobs.iter_mut().enumerate() {
         let job = Arc::make_mut(job);
-        job.elasticity = Elasticity::ALL[at % Elasticity::ALL.len()];
+        job.elasticity = size.elasticity.unwrap_or(Elasticity::ALL[at % Elasticity::ALL.len()]);
+        job.preemptible = size.elasticity != Some(Elasticity::Rigid);
         widen(job, most);
         keep_possible_shapes(job, &instance.cluster, &instance.physics);
     }
@@ -359,7 +363,8 @@ mod tests {
     use wattline_core::check::audit;
 
     fn cluster(foresight: Foresight, policy: &str) -> SyntheticCluster {
-        let size = Size { nodes: 10, gpus_per_node: 8, jobs: 60, budget_share: 0.8 };
+        let size =
+            Size { nodes: 10, gpus_per_node: 8, jobs: 60, budget_share: 0.8, elasticity: None };
         let instance = instance(&size, 20, foresight, 1).unwrap();
         SyntheticCluster::new(instance, 60, policy).unwrap()
     }

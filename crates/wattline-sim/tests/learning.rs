@@ -5,14 +5,14 @@ mod common;
 
 use common::{instance, run};
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 use wattline_core::job::Elasticity;
 use wattline_sim::accuracy::Check;
 use wattline_sim::experiment;
 use wattline_sim::foresight::Foresight;
 use wattline_sim::instance::Instance;
 use wattline_sim::replay::{ReplayOptions, replay};
-use wattline_sim::simulation::Watch;
+use wattline_sim::simulation::{Progress, Watch};
 use wattline_sim::trace::Format;
 
 const LEARNING: &str = include_str!("../../../scenarios/learning.toml");
@@ -47,16 +47,21 @@ fn declared_run_times_are_told_and_nothing_is_measured() {
 fn a_cluster_that_knows_nothing_learns() {
     let instance = instance(LEARNING);
     assert!(instance.learns());
-    let finished = AtomicUsize::new(0);
-    let progress = |jobs| {
-        finished.fetch_add(jobs, Ordering::Relaxed);
+    let ended = Mutex::new(Vec::new());
+    let progress = |progress: Progress<'_>| {
+        if progress.summary.is_some() {
+            assert_eq!((progress.submitted, progress.finished), (progress.jobs, progress.jobs));
+            ended.lock().unwrap().push(progress.run);
+        }
     };
     let watch = Watch { seconds: &|| 0.0, progress: &progress, record: false, forecast: true };
     let policies = ["edf".to_owned(), "tiresias".to_owned()];
     let outcomes = experiment::compare(&instance, &policies, &watch, true).unwrap();
     let simulations = experiment::simulations(&instance, &policies, true);
     assert_eq!(simulations, 4);
-    assert_eq!(finished.into_inner(), simulations * instance.jobs.len(), "the bar gets full");
+    let mut ended = ended.into_inner().unwrap();
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2, 3], "each is over once");
     for outcome in &outcomes {
         let a = &outcome.summary.accuracy;
         assert_eq!(outcome.summary.finished, 200);

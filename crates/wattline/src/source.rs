@@ -70,6 +70,10 @@ pub(crate) struct Source {
     /// What every restart costs, in seconds [default: as the source says]
     #[arg(long, value_name = "S")]
     restart_seconds: Option<f64>,
+    /// Running jobs of a trace may be stopped and started again [default: those of elasticflow may,
+    /// those of philly, helios, alibaba and sacct may not]
+    #[arg(long, conflicts_with = "no_preempt")]
+    preempt: bool,
     /// No job is taken off its GPUs once it runs: no migration, no resizing
     #[arg(long)]
     no_preempt: bool,
@@ -221,6 +225,7 @@ impl Source {
             gpus_per_node: self.gpus_per_node,
             gpu_type: self.gpu_type.clone(),
             elasticity: self.elasticity,
+            preemptible: (self.preempt || self.no_preempt).then_some(self.preempt),
             weight: self.weight,
             deadline_slack: slack.transpose()?,
             first: self.first.map(|first| first as usize),

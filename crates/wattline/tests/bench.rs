@@ -119,6 +119,30 @@ fn plans_are_timed_on_a_pinned_view() {
     }
 }
 
+/// Each size has as many waiting jobs as were asked for, rigid ones and then malleable ones.
+#[test]
+fn the_cost_of_an_event_is_set_against_the_jobs_that_wait() {
+    let args = ["bench", "plan", "--nodes", "4", "--gpus-per-node", "4", "--waiting", "20,60"];
+    let more = ["--policy", "wattline", "--repeat", "4", "--most-seconds", "1"];
+    let value = json(&[&args[..], &more, &["--json"]].concat());
+    let sizes = value["sizes"].as_array().unwrap();
+    let rows: Vec<(&str, u64)> = sizes
+        .iter()
+        .map(|f| (f["elasticity"].as_str().unwrap(), f["waiting"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(rows, [("rigid", 20), ("rigid", 60), ("malleable", 20), ("malleable", 60)]);
+    for size in sizes {
+        assert!(size["running"].as_u64().unwrap() > 0, "{size}");
+        assert!(size["plan_ms_mean"].as_f64().unwrap() > 0.0, "{size}");
+        assert_eq!(size["refused"], 0);
+        // Set against the size before with the same kind of jobs only.
+        assert_eq!(size["growth"].is_number(), size["waiting"] == 60, "{size}");
+    }
+    let table = stdout(&[&args[..6], &["--waiting", "5", "--elasticity", "moldable"]].concat());
+    assert!(table.contains("waiting") && table.contains("moldable"), "{table}");
+    assert!(!table.contains("malleable"), "{table}");
+}
+
 #[test]
 fn wrong_sizes_are_refused() {
     refused(&["bench", "plan", "--nodes", "0"], &["--nodes"]);
@@ -126,6 +150,8 @@ fn wrong_sizes_are_refused() {
     refused(&["bench", "plan", "--policy", "nobody"], &["unknown policy 'nobody'"]);
     refused(&["bench", "plan", "--budget-share", "0"], &["--budget-share"]);
     refused(&["bench", "plan", "--scaling", "--nodes", "3"], &["--scaling"]);
+    refused(&["bench", "plan", "--waiting", "9", "--jobs", "3"], &["--waiting", "--jobs"]);
+    refused(&["bench", "plan", "--waiting", "0"], &["--waiting"]);
 }
 
 #[test]

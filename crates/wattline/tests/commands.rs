@@ -6,6 +6,7 @@ mod common;
 use common::{stdout, wattline};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 fn json(args: &[&str]) -> Value {
@@ -56,6 +57,40 @@ fn compare_has_the_stable_schema() {
         assert_eq!(result["budget_exceeded_s"], 0.0);
     }
     assert_eq!(results[0]["policy"], "fifo");
+}
+
+/// A line on standard error for each policy as it finishes, though that is no terminal; nothing on
+/// standard output before all are done.
+#[test]
+fn compare_says_what_a_policy_came_to_while_others_run() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wattline"))
+        .args(["compare", "--scenario", "demo", "--foresight", "oracle", "--no-bound", "--json"])
+        .args(["--policies", "ones,fifo", "--threads", "2"])
+        .current_dir(common::root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first =
+        errors.find(|line| line.as_ref().unwrap().contains(" finished, ")).unwrap().unwrap();
+    assert!(child.try_wait().unwrap().is_none(), "said while the other runs");
+    assert!(first.starts_with("fifo: 160/160 finished, "), "{first}");
+    for part in [" EUR (energy ", "deadlines met, JCT mean ", "; 1 of 2 done, ones ", " left"] {
+        assert!(first.contains(part), "'{first}' does not say '{part}'");
+    }
+    let rest: Vec<String> = errors.map(Result::unwrap).collect();
+    let last = rest.iter().find(|line| line.starts_with("ones: 160/160 finished, ")).unwrap();
+    assert!(last.ends_with("; 2 of 2 done"), "{last}");
+    let output = child.wait_with_output().unwrap();
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // The figures are those of the results, which stay in the order asked for.
+    assert_eq!(value["results"][1]["policy"], "fifo");
+    let cost = value["results"][1]["total_cost"].as_f64().unwrap();
+    assert!(first.contains(&format!(" {cost:.2} EUR")), "{first}: {cost}");
+    // Other commands that simulate say nothing of the kind.
+    let output = wattline(&["simulate", "--scenario", "demo", "--policy", "fifo"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(" finished, "));
 }
 
 /// The same seed gives the same bytes, however many threads work on it.
@@ -333,6 +368,69 @@ fn a_traces_cluster_follows_the_load() {
     assert!(notes.contains("1 jobs ask for more GPUs than the cluster has"), "{notes}");
     // 2490 is not a multiple of 8: the last node is smaller.
     assert_eq!(size(&["--gpus", "2490"]).0, 2490);
+}
+
+/// `tiresias` stops a job with much attained service for one with none; where jobs are not
+/// preemptible it may not, and the note says which it was.
+#[test]
+fn jobs_of_a_trace_are_preemptible_only_if_the_format_or_the_user_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let philly = write(
+        "philly.csv",
+        "timestamp,duration,num_gpus,gpu_time,cluster\n\
+         2026-01-05 00:00:00,86400,8,691200,a\n2026-01-05 06:00:00,600,8,4800,a\n",
+    );
+    let elasticflow = write(
+        "elasticflow.csv",
+        "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n\
+         1,0,1,bert,900000,8,8,86400\n2,21600,1,bert,900000,8,8,600\n",
+    );
+    let sacct = write(
+        "sacct.txt",
+        "JobID|User|Submit|Start|End|State|ElapsedRaw|AllocTRES\n\
+         1|a|2026-01-05T00:00:00|2026-01-05T00:00:00|2026-01-06T00:00:00|COMPLETED|86400|gres/gpu=8\n\
+         2|a|2026-01-05T06:00:00|2026-01-05T06:00:00|2026-01-05T06:10:00|COMPLETED|600|gres/gpu=8\n",
+    );
+    let helios = write(
+        "helios.csv",
+        "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n\
+         1,a,8,8,1,COMPLETED,2026-01-05 00:00:00,2026-01-05 00:00:00,2026-01-06 00:00:00,86400,0\n\
+         2,a,8,8,1,COMPLETED,2026-01-05 06:00:00,2026-01-05 06:00:00,2026-01-05 06:10:00,600,0\n",
+    );
+    let alibaba = write(
+        "alibaba.csv",
+        "name,num_gpu,creation_time,deletion_time,scheduled_time\n\
+         p1,8,0,86400,0\np2,8,21600,22200,21600\n",
+    );
+    let moved = |trace: &str, format: &str, more: &[&str]| {
+        let args = ["compare", "--trace", trace, "--format", format, "--gpus", "8", "--json"];
+        let policy = ["--policies", "tiresias", "--elasticity", "rigid", "--no-bound"];
+        let value = json(&[&args[..], &policy, more].concat());
+        let notes = value["instance"]["notes"].to_string();
+        assert_eq!(value["results"][0]["finished"], 2);
+        let preemptible = !notes.contains("not preemptible");
+        assert!(notes.contains("preemptible"), "{notes}");
+        assert_eq!(value["results"][0]["restarts"].as_u64().unwrap() > 0, preemptible, "{notes}");
+        preemptible
+    };
+    for (trace, format, usual) in [
+        (&philly, "philly", false),
+        (&helios, "helios", false),
+        (&alibaba, "alibaba", false),
+        (&sacct, "sacct", false),
+        (&elasticflow, "elasticflow", true),
+    ] {
+        assert_eq!(moved(trace, format, &[]), usual, "{format}");
+        assert!(moved(trace, format, &["--preempt"]), "{format}");
+        assert!(!moved(trace, format, &["--no-preempt"]), "{format}");
+    }
+    let args = ["compare", "--trace", &philly, "--format", "philly", "--preempt", "--no-preempt"];
+    common::refused(&args, &["--preempt", "--no-preempt"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::Simulations;
 use crate::source::{self, Source};
 use anyhow::anyhow;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use wattline_sim::accuracy::Accuracy;
 use wattline_sim::experiment;
 use wattline_sim::instance::Instance;
 use wattline_sim::metrics::Summary;
-use wattline_sim::simulation::{Outcome, SimulationError, Watch};
+use wattline_sim::simulation::{Outcome, Progress, SimulationError, Watch};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -146,11 +146,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         forecast: args.forecast,
         with_oracle: !args.no_oracle,
         threads: args.threads,
+        announce: true,
     };
-    let outcomes = run_policies(&instance, &policies, how)?;
+    // Before the simulations: how large the cluster is should be seen before hours have passed.
     for note in &instance.notes {
         output::note(note);
     }
+    let outcomes = run_policies(&instance, &policies, how)?;
     warn(&outcomes);
     let comparison = Comparison {
         schema: "wattline.compare/1",
@@ -196,6 +198,8 @@ pub(crate) struct How {
     pub(crate) with_oracle: bool,
     /// On how many threads; all, if not set.
     pub(crate) threads: Option<usize>,
+    /// Print a line on standard error for each policy as it finishes.
+    pub(crate) announce: bool,
 }
 
 /// Runs all policies, with a progress bar.
@@ -204,11 +208,14 @@ pub(crate) fn run_policies(
     policies: &[String],
     how: How,
 ) -> Result<Vec<Outcome>> {
-    let How { record, forecast, with_oracle, threads } = how;
-    let simulations = experiment::simulations(instance, policies, with_oracle);
-    let progress = Progress::new(instance.jobs.len() * simulations, "jobs");
-    let seconds = || progress.seconds();
-    let report = |jobs: usize| progress.advance(jobs);
+    let How { record, forecast, with_oracle, threads, announce } = how;
+    let count = experiment::simulations(instance, policies, with_oracle);
+    let twins = policies.iter().map(|policy| format!("{policy} with the truth"));
+    let names = policies.iter().cloned().chain(twins).take(count).collect();
+    let announced = if announce { policies.len() } else { 0 };
+    let simulations = Simulations::new(names, announced);
+    let seconds = || simulations.seconds();
+    let report = |progress: Progress<'_>| simulations.advance(progress);
     let watch = Watch { seconds: &seconds, progress: &report, record, forecast };
     let run = || experiment::compare(instance, policies, &watch, with_oracle);
     on_threads(threads, run)?.map_err(bad_simulation)
@@ -219,10 +226,10 @@ pub(crate) fn run_figures(
     runs: &[(&Instance, &str)],
     threads: Option<usize>,
 ) -> Result<Vec<Summary>> {
-    let progress =
-        Progress::new(runs.iter().map(|(instance, _)| instance.jobs.len()).sum(), "jobs");
-    let seconds = || progress.seconds();
-    let report = |jobs: usize| progress.advance(jobs);
+    let names = runs.iter().map(|(_, policy)| (*policy).to_owned()).collect();
+    let simulations = Simulations::new(names, 0);
+    let seconds = || simulations.seconds();
+    let report = |progress: Progress<'_>| simulations.advance(progress);
     let watch = Watch { seconds: &seconds, progress: &report, record: false, forecast: false };
     on_threads(threads, || experiment::figures(runs, &watch))?.map_err(bad_simulation)
 }

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn replay(recorded: Recorded, asked: &[String]) -> Result<Replay> {
     let Recorded { instance, foreseen, realised, entries, decided } = recorded;
     let policies = policies(asked, decided.policy());
-    let how = How { record: false, forecast: false, with_oracle: false, threads: None };
+    let how = How::default();
     let outcomes = compare::run_policies(&instance, &policies, how)?;
     for note in &instance.notes {
         output::note(note);
@@ -121,7 +121,7 @@ fn check(
     realised: &Realised,
 ) -> Result<Option<Check>> {
     let Some(drawn) = &realised.drawn else { return Ok(None) };
-    let how = How { record: false, forecast: false, with_oracle: false, threads: None };
+    let how = How::default();
     let predicted = match foreseen {
         Some(foreseen) => {
             let outcomes = compare::run_policies(foreseen, &[policy.to_owned()], how)?;

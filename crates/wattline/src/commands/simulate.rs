@@ -75,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         forecast: !args.no_forecast && instance.jobs.len() <= MOST_FORECASTS,
         with_oracle: !args.no_oracle,
         threads: None,
+        announce: false,
     };
     let outcomes = compare::run_policies(&instance, policies, how)?;
     for note in &instance.notes {

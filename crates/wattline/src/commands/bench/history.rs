@@ -33,7 +33,8 @@ use wattline_sim::instance::Instance;
 use wattline_sim::synthetic::{self, Size};
 
 /// The cluster: as many GPUs as keep a quarter of a thousand jobs running.
-const SIZE: Size = Size { nodes: 32, gpus_per_node: 8, jobs: 1, budget_share: 0.8 };
+const SIZE: Size =
+    Size { nodes: 32, gpus_per_node: 8, jobs: 1, budget_share: 0.8, elasticity: None };
 /// Ended jobs in one entry of the journal.
 const TOGETHER: u32 = 500;
 /// A job ends this often: a million in a year.

@@ -11,6 +11,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use wattline_core::engine::Event;
+use wattline_core::job::Elasticity;
 use wattline_sim::foresight::Foresight;
 use wattline_sim::simulation::SimulationError;
 use wattline_sim::synthetic::{self, Size, SyntheticCluster};
@@ -42,6 +43,15 @@ pub(crate) struct Args {
     /// From 10 nodes with 50 jobs to 2,000 nodes with 20,000 jobs
     #[arg(long)]
     scaling: bool,
+    /// Instead of --jobs: this many jobs wait beside those that run, in turn; each with all of
+    /// --elasticity [example: 1000,10000,100000]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with_all = ["scaling", "jobs"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    waiting: Vec<u32>,
+    /// All jobs are rigid (and may not be moved once they run), moldable, malleable or adaptive
+    /// [default: a mixture; with --waiting rigid,malleable]
+    #[arg(long, value_delimiter = ',')]
+    elasticity: Vec<Elasticity>,
     /// What the policy knows: learned (the real predictor, with readings of every workload) or
     /// oracle (the truth, which is asked for less)
     #[arg(long, value_name = "KNOWN", default_value = "learned")]
@@ -82,7 +92,10 @@ struct Figures {
     nodes: u32,
     gpus_per_node: u8,
     jobs: u32,
+    /// The same for all jobs, or `mixed`.
+    elasticity: String,
     running: usize,
+    waiting: usize,
     /// Plans after an event.
     plans: usize,
     plan_ms_mean: f64,
@@ -106,7 +119,7 @@ struct Figures {
     build_s: f64,
     /// Of the process, up to the end of this size.
     peak_memory_mb: f64,
-    /// Mean time against that of the size before, and jobs against jobs.
+    /// Mean time against that of the size before with such jobs, and jobs against jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,22 +130,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     wattline_policies::policy(&args.policy).map_err(Failure::input)?;
     number("--budget-share", args.budget_share, 0.05, 10.0)?;
     number("--most-seconds", args.most_seconds, 0.0, 1e6)?;
-    let sizes = if args.scaling { SCALING.to_vec() } else { vec![(args.nodes, args.jobs)] };
+    let sizes = sizes(args)?;
     let mut figures: Vec<Figures> = Vec::new();
-    for (nodes, jobs) in sizes {
-        if args.scaling {
-            output::note(&format!("{nodes} nodes, {jobs} jobs"));
+    for size in &sizes {
+        if sizes.len() > 1 {
+            let kind = kind(size.elasticity);
+            output::note(&format!("{} nodes, {} jobs, {kind}", size.nodes, size.jobs));
         }
-        let size = Size {
-            nodes,
-            gpus_per_node: args.gpus_per_node,
-            jobs,
-            budget_share: args.budget_share,
-        };
-        let mut measured = measure(&size, args)?;
-        if let Some(before) = figures.last() {
+        let mut measured = measure(size, args)?;
+        if let Some(before) = figures.last().filter(|f| f.elasticity == measured.elasticity) {
             measured.growth = Some(measured.plan_ms_mean / before.plan_ms_mean.max(1e-9));
-            measured.jobs_growth = Some(f64::from(jobs) / f64::from(before.jobs));
+            measured.jobs_growth = Some(f64::from(measured.jobs) / f64::from(before.jobs));
         }
         figures.push(measured);
     }
@@ -147,17 +155,79 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.json { output::json(&report) } else { output::text(&text(&report)) }
 }
 
+/// The sizes to measure, one kind of jobs after the other.
+fn sizes(args: &Args) -> Result<Vec<Size>> {
+    let mut kinds: Vec<Option<Elasticity>> = args.elasticity.iter().copied().map(Some).collect();
+    if kinds.is_empty() && !args.waiting.is_empty() {
+        kinds = vec![Some(Elasticity::Rigid), Some(Elasticity::Malleable)];
+    } else if kinds.is_empty() {
+        kinds = vec![None];
+    }
+    let mut sizes = Vec::new();
+    for elasticity in kinds {
+        let size = |nodes, jobs| {
+            let (gpus_per_node, budget_share) = (args.gpus_per_node, args.budget_share);
+            Size { nodes, gpus_per_node, jobs, budget_share, elasticity }
+        };
+        if args.scaling {
+            sizes.extend(SCALING.map(|(nodes, jobs)| size(nodes, jobs)));
+        } else if args.waiting.is_empty() {
+            sizes.push(size(args.nodes, args.jobs));
+        } else {
+            for waiting in &args.waiting {
+                sizes.push(with_waiting(*waiting, |jobs| size(args.nodes, jobs), args)?);
+            }
+        }
+    }
+    Ok(sizes)
+}
+
+/// The size at which this many jobs wait beside those that run. How many run depends a little on
+/// how many there are: elastic jobs start on more GPUs when their deadlines have come near.
+fn with_waiting(waiting: u32, size: impl Fn(u32) -> Size, args: &Args) -> Result<Size> {
+    /// Two or three are enough unless one size more or less changes what runs; then the nearest
+    /// will do, and the table shows what it is.
+    const TRIES: usize = 6;
+    let gpus = args.nodes.saturating_mul(args.gpus_per_node.into());
+    let mut tried = size(waiting.saturating_add(gpus / 2));
+    for _ in 0..TRIES {
+        let jobs = waiting.saturating_add(running(&tried, args)?);
+        if jobs == tried.jobs {
+            break;
+        }
+        tried = size(jobs);
+    }
+    Ok(tried)
+}
+
+/// How many jobs run on the nodes at first.
+fn running(size: &Size, args: &Args) -> Result<u32> {
+    let failed = |error: SimulationError| Failure::Failed(error.into());
+    let instance = synthetic::instance(size, to_come(args), args.foresight, args.seed)
+        .map_err(|error| Failure::Failed(error.into()))?;
+    let cluster = SyntheticCluster::new(instance, size.jobs as usize, "fifo").map_err(failed)?;
+    Ok(cluster.running() as u32)
+}
+
+/// Jobs that arrive while plans are measured: every other event is an arrival.
+fn to_come(args: &Args) -> u32 {
+    args.repeat / 2 + MEASURED as u32 + 2
+}
+
+fn kind(elasticity: Option<Elasticity>) -> String {
+    elasticity.map_or_else(|| "mixed".to_owned(), |elasticity| elasticity.to_string())
+}
+
 fn measure(size: &Size, args: &Args) -> Result<Figures> {
     let began = Instant::now();
     let failed = |error: SimulationError| Failure::Failed(error.into());
-    // Every other event is an arrival.
-    let to_come = args.repeat / 2 + MEASURED as u32 + 2;
-    let instance = synthetic::instance(size, to_come, args.foresight, args.seed)
+    let instance = synthetic::instance(size, to_come(args), args.foresight, args.seed)
         .map_err(|error| Failure::Failed(error.into()))?;
     let mut cluster =
         SyntheticCluster::new(instance, size.jobs as usize, &args.policy).map_err(failed)?;
     let build_s = began.elapsed().as_secs_f64();
     let running = cluster.running();
+    let waiting = cluster.engine().state().unfinished() - running;
 
     let most = Duration::from_secs_f64(args.most_seconds);
     let mut scratch: Vec<f64> = Vec::new();
@@ -189,7 +259,9 @@ fn measure(size: &Size, args: &Args) -> Result<Figures> {
         nodes: size.nodes,
         gpus_per_node: size.gpus_per_node,
         jobs: size.jobs,
+        elasticity: kind(size.elasticity),
         running,
+        waiting,
         plans: plans.len(),
         plan_ms_mean: mean,
         plan_ms_p50: at(&plans, 0.5),
@@ -264,7 +336,9 @@ fn text(report: &Report) -> String {
         "nodes",
         "GPUs",
         "jobs",
+        "elasticity",
         "running",
+        "waiting",
         "plans",
         "mean ms",
         "p50 ms",
@@ -290,7 +364,9 @@ fn text(report: &Report) -> String {
                 f.nodes.to_string(),
                 (f.nodes * u32::from(f.gpus_per_node)).to_string(),
                 f.jobs.to_string(),
+                f.elasticity.clone(),
                 f.running.to_string(),
+                f.waiting.to_string(),
                 f.plans.to_string(),
                 ms(f.plan_ms_mean),
                 ms(f.plan_ms_p50),
