@@ -84,6 +84,8 @@ pub struct Limits {
     pub answer: Duration,
     /// To plan a view.
     pub plan: Duration,
+    /// To make a report.
+    pub report: Duration,
 }
 
 impl Default for Limits {
@@ -100,6 +102,8 @@ impl Default for Limits {
             write: Duration::from_secs(10),
             answer: Duration::from_secs(20),
             plan: Duration::from_secs(10),
+            // A year with a million jobs takes some seconds; each job takes 32 bytes until then.
+            report: Duration::from_secs(30),
         }
     }
 }
@@ -130,6 +134,8 @@ pub struct Parts {
     planning: Shares,
     /// Each report looks at every job of its period.
     reporting: Shares,
+    /// Look-ups of ended jobs take a thread each.
+    looking_up: Shares,
     /// Questions that need the engine are answered one after the other.
     questions: Shares,
 }
@@ -160,6 +166,8 @@ impl Api {
             // One in all, as cores are for the loop; and one for an administrator.
             planning: Shares::new("views are being planned", 1, 1, 1),
             reporting: Shares::new("reports are being made", 2, 1, 1),
+            // With views and reports fewer than there are threads: submissions need some, too.
+            looking_up: Shares::new("look-ups of ended jobs are under way", 12, 4, 4),
             questions: Shares::new("questions are being answered", 12, 2, 4),
         }))
     }

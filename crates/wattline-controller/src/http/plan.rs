@@ -98,7 +98,10 @@ pub(super) async fn plan(
         let _slot = slot;
         let snapshot: Snapshot = body::parse(&text, nesting)?;
         planning::plan(&snapshot, &policy, &limits).map_err(|error| match error {
-            error @ PlanningError::TooLong(_) => Refusal::took_too_long(error.to_string()),
+            error @ PlanningError::TooLong(_) => Refusal::took_too_long(
+                error.to_string(),
+                "ask for less, or plan it with `wattline plan --view FILE`",
+            ),
             error => Refusal::bad(
                 error.to_string(),
                 "correct the view; `wattline plan --example` prints a complete one",
