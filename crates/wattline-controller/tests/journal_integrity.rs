@@ -320,11 +320,11 @@ fn refused_without_wal(taken: &Path, last: u64) {
     for looked in 0..2 {
         let error = refused(taken);
         assert!(error.contains(&format!("ends with entry {last},")), "{looked}: {error}");
-        assert!(error.contains("under another name"), "{looked}: {error}");
+        assert!(error.contains("had not ended when this file"), "{looked}: {error}");
         let look = Store::look(taken).unwrap_err();
         assert!(matches!(look, StoreError::TakenWithoutWal { .. }), "{looked}: {look}");
         let found = verify(taken).unwrap();
-        assert!(found.problems.join("; ").contains("under another name"), "{found:?}");
+        assert!(found.problems.join("; ").contains("had not ended when this file"), "{found:?}");
         assert_eq!(found.last_good, last, "{found:?}");
         assert_eq!(fs::read(taken).unwrap(), before, "{looked}");
     }

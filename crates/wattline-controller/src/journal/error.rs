@@ -101,11 +101,11 @@ pub enum StoreError {
         /// How many names it has.
         names: u64,
     },
-    /// A copy of, or another name for, a journal whose writer had not ended.
+    /// A file taken from a controller that had not ended, without what was beside it.
     #[error(
-        "{}: a controller was writing this journal under another name and had not ended when this \
-         file was copied or linked: it ends with entry {last}, and what was written after that is \
-         in the file -wal beside the other name. The last good entry is {last}. Use the journal \
+        "{}: the controller that wrote this journal had not ended when this file was copied or \
+         linked, or lost what was beside it: it ends with entry {last}, and what was written after \
+         that is in a file -wal that is not here. The last good entry is {last}. Use the journal \
          under its own name, or copy it with `wattline journal backup`; to go on without those \
          entries on purpose, use a copy that `wattline journal backup {} --to FILE` makes",
         path.display(), path.display()
