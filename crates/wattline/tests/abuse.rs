@@ -106,6 +106,35 @@ fn hanging_up_does_not_free_the_slot_of_a_view_that_is_planned() {
     });
 }
 
+/// Who sent a view slowly had the only slot meanwhile, again and again.
+#[test]
+fn a_view_that_is_sent_slowly_keeps_nobody_from_planning() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), &["--speed", "1"]);
+    let head = "POST /v1/plan HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice-token\r\n\
+        content-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+    let send = || {
+        let mut stream = TcpStream::connect(running.tcp.unwrap()).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..4).map(|_| send()).collect();
+    let view = include_str!("../src/commands/plan/example.json");
+    // Hers are counted: she sends as many as she may.
+    let refused = until("hers are being read", || {
+        let reply = running.ask(ALICE, "POST", "/v1/plan", Some(view));
+        (reply.status == 429).then_some(reply)
+    });
+    assert!(refused.body.contains("views are being sent"), "{refused:?}");
+    for _ in 0..5 {
+        assert_eq!(running.ask(BOB, "POST", "/v1/plan", Some(view)).status, 200);
+    }
+    drop(slow);
+    until("hers are given up", || {
+        (running.ask(ALICE, "POST", "/v1/plan", Some(view)).status == 200).then_some(())
+    });
+}
+
 /// So many jobs that ended, filed in a journal that nobody uses.
 fn file_ended_jobs(journal: &std::path::Path, jobs: u32) {
     let store = Store::open(journal, &[]).unwrap();

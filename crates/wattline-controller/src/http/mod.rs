@@ -130,6 +130,8 @@ pub struct Parts {
     changing: Mutex<()>,
     /// Open event streams by user.
     streams: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// Views that are being sent, with up to [`Limits::view`] bytes each.
+    reading: Shares,
     /// Each view that is planned may take all of a core.
     planning: Shares,
     /// Each report looks at every job of its period.
@@ -163,6 +165,8 @@ impl Api {
             limits,
             changing: Mutex::default(),
             streams: Mutex::default(),
+            // 4 MB each.
+            reading: Shares::new("views are being sent", 16, 4, 4),
             // One in all, as cores are for the loop; and one for an administrator.
             planning: Shares::new("views are being planned", 1, 1, 1),
             reporting: Shares::new("reports are being made", 2, 1, 1),
