@@ -3,7 +3,7 @@
 use super::cluster_clock::ClusterClock;
 use super::forecaster::run;
 use super::fork::{ForkClient, ForkServer, SharedPredictor};
-use super::health::{Condition, Health};
+use super::health::{Condition, Health, JournalWrites};
 use super::hours::{Hours, Load};
 use super::loop_stats::LoopStats;
 use super::metered::Metered;
@@ -93,8 +93,8 @@ pub struct Drive<B> {
     hours_written: Instant,
     /// Who must know whether it does its work; none before it runs.
     health: Option<Health>,
-    /// Whether the journal could be written when that was tried last.
-    writes: bool,
+    /// Whether the journal can be written.
+    writes: JournalWrites,
     troubles: Vec<String>,
     heard: u64,
     /// Go on when nothing is left to do.
@@ -165,7 +165,7 @@ impl<B: Backend + Metered> Drive<B> {
             loaded: None,
             hours_written: Instant::now(),
             health: None,
-            writes: true,
+            writes: JournalWrites::default(),
             troubles: Vec::new(),
             heard,
             stay,
@@ -287,7 +287,8 @@ impl<B: Backend + Metered> Drive<B> {
         };
         let failed = !troubles.is_empty();
         troubles.extend(self.controller.backend().troubles(now));
-        troubles.extend(self.report_health(now, stored));
+        self.writes.tried(stored, Instant::now());
+        troubles.extend(self.report_health(now));
         troubles.extend(self.shortfall());
         self.snapshot_schedule.turned(began.elapsed());
         let mut events: Vec<Event> = Vec::new();
@@ -322,12 +323,12 @@ impl<B: Backend + Metered> Drive<B> {
     }
 
     /// Says how it is to whoever must know. Says what is wrong with that.
-    fn report_health(&self, now: Timestamp, stored: bool) -> Vec<String> {
+    fn report_health(&self, now: Timestamp) -> Vec<String> {
         let Some(health) = &self.health else { return Vec::new() };
         let planner = self.controller.planner();
         let (answers, plans) = (!planner.is_stuck(), !planner.fails());
         let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
-        let journal = stored && self.writes;
+        let journal = self.writes.succeed(Instant::now());
         health.turned(Condition { journal, planner: answers, plans, cluster });
         let stuck = || "the planner does not answer; restart the controller".to_owned();
         let fails = || {
@@ -438,7 +439,7 @@ impl<B: Backend + Metered> Drive<B> {
         // With nothing to write, that it could be written is tried all the same.
         let written = writer.store.write_hours(&changed);
         drop(writer);
-        self.writes = written.is_ok();
+        self.writes.tried(written.is_ok(), Instant::now());
         match written {
             Err(error @ (StoreError::Fenced(_) | StoreError::Moved(_))) => {
                 Err(ControllerError::from(error).into())

@@ -24,6 +24,32 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// How often the thread looks whether all is over.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// After a write to the journal failed, none may fail for this long until the journal counts as one
+/// that can be written. A turn with nothing to write fails at nothing, and on a full disk a small
+/// write may find the room that the next one does not. The loop tries to write every 10 s, so this
+/// is longer.
+const WRITES_AGAIN: Duration = Duration::from_secs(12);
+
+/// Whether the journal can be written, from what came of attempts.
+#[derive(Debug, Default)]
+pub(super) struct JournalWrites {
+    failed: Option<Instant>,
+}
+
+impl JournalWrites {
+    /// An attempt, or a turn that may have had nothing to write.
+    pub(super) fn tried(&mut self, succeeded: bool, now: Instant) {
+        if !succeeded {
+            self.failed = Some(now);
+        }
+    }
+
+    /// Whether it can be relied on.
+    pub(super) fn succeed(&self, now: Instant) -> bool {
+        self.failed.is_none_or(|failed| now.duration_since(failed) >= WRITES_AGAIN)
+    }
+}
+
 /// What the loop could do in its last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Condition {
@@ -182,6 +208,23 @@ mod tests {
         }
         let stuck = Condition { planner: false, ..WELL };
         assert!(!stuck.decides(soon) && !stuck.runs(soon));
+    }
+
+    /// On a full disk the heartbeat went on: every other turn had nothing to write.
+    #[test]
+    fn a_turn_with_nothing_to_write_does_not_make_up_for_one_that_failed() {
+        let (mut writes, begin) = (JournalWrites::default(), Instant::now());
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        writes.tried(true, begin);
+        assert!(writes.succeed(begin));
+        for second in (1..20).step_by(2) {
+            writes.tried(false, at(second));
+            writes.tried(true, at(second + 1));
+            assert!(!writes.succeed(at(second + 1)), "{second}");
+        }
+        let last = 19;
+        assert!(!writes.succeed(at(last) + WRITES_AGAIN - Duration::from_millis(1)));
+        assert!(writes.succeed(at(last) + WRITES_AGAIN));
     }
 
     #[test]
