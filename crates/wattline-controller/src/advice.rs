@@ -7,6 +7,7 @@ use crate::job_registry::JobRegistry;
 use crate::planning::{action, foreseen, node_action, on, reason_value, why, word};
 use wattline_api::{Advice, AdvisedJob, PlannedNode};
 use wattline_core::Timestamp;
+use wattline_core::effort::Effort;
 use wattline_core::engine::{Alert, Engine};
 use wattline_core::forecast::{Horizon, roll_forward};
 use wattline_core::placement::Placement;
@@ -17,16 +18,17 @@ use wattline_core::units::Watts;
 /// What is told of in a sentence.
 const MOST_TOLD: usize = 5;
 
-/// Asks a policy, by its name and fresh. `go_on` says how long it may be looked ahead; not at all,
+/// Asks a policy, by its name, fresh, and with as much of its work as its plans do now. `go_on` says how long it may be looked ahead; not at all,
 /// if there is none.
 pub fn advise(
     engine: &Engine<'static>,
     registry: &JobRegistry,
-    (name, policy): (&str, Box<dyn Policy>),
+    (name, policy, effort): (&str, Box<dyn Policy>, Effort),
     now: Timestamp,
     go_on: Option<&dyn Fn() -> bool>,
 ) -> Advice {
     let mut fork = engine.fork(policy);
+    fork.set_effort(effort);
     fork.plan_now(now);
     let mut violations = Vec::new();
     while let Some(alert) = fork.poll_alert() {

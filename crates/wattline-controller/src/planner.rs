@@ -34,6 +34,11 @@ pub trait Planner {
         false
     }
 
+    /// Whether its policy fails again and again, so that no plan comes.
+    fn fails(&self) -> bool {
+        false
+    }
+
     /// Asks for a plan. `predictor` is the engine's, for a planner that answers at once.
     fn begin(&mut self, input: PlanInput, predictor: &dyn Predictor);
 

@@ -170,3 +170,69 @@ fn a_copy_for_the_planner_takes_little_time_with_many_jobs_waiting() {
     // else the machine does.
     assert!(times[10] < Duration::from_millis(50), "{times:?}");
 }
+
+/// Panics as long as it is told to.
+struct Broken {
+    policy: Box<dyn Policy>,
+    breaks: Arc<AtomicBool>,
+}
+
+impl Policy for Broken {
+    fn name(&self) -> &str {
+        "broken"
+    }
+    fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
+        assert!(!self.breaks.load(Ordering::SeqCst), "as the test wants it");
+        self.policy.plan(view)
+    }
+}
+
+/// Nothing is planned by a policy that panics each time: that is said as long as it lasts, not once
+/// a turn, and no loop spins. When it plans again, forecasts go on too.
+#[test]
+fn a_policy_that_panics_each_time_is_told_and_asked_once_a_second() {
+    let folder = common::folder();
+    let store = Store::open(&folder.path().join("journal"), &[]).unwrap();
+    let breaks = Arc::new(AtomicBool::new(true));
+    let (tell, told) = channel::<Daemon>();
+    let does_break = Arc::clone(&breaks);
+    let mut instance = instance();
+    instance.jobs.truncate(RUNNING);
+    let jobs = instance.jobs.clone();
+    let looping = thread::spawn(move || {
+        let (engine, world) = wattline_sim::begin::begin(&instance, "fifo", false).unwrap();
+        let (engine, at) = (engine.into_engine(), instance.start);
+        let initial = InitialState { engine, workloads: Vec::new(), at };
+        let cluster = Emulated::new(world, at);
+        let controller = Controller::open(initial, store, cluster, planner("fifo")).unwrap();
+        let fresh = move || -> Box<dyn Policy> {
+            let policy = wattline_policies::policy("fifo").unwrap();
+            Box::new(Broken { policy, breaks: Arc::clone(&does_break) })
+        };
+        let cluster_clock = ClusterClock::new(at, 1.0);
+        let mut drive = Drive::new(controller, cluster_clock, ("broken", Box::new(fresh)), true);
+        drive.plan_beside(Duration::from_secs(1)).unwrap();
+        tell.send(drive.daemon()).unwrap();
+        drive.run((), |_| ()).unwrap();
+    });
+    let daemon = told.recv().unwrap();
+    for job in &jobs {
+        daemon.intake().submit_job(daemon.cluster_clock().now(), Arc::clone(job)).unwrap();
+    }
+    daemon.waker().wake();
+    let says = || daemon.read_model().troubles.iter().any(|text| text.contains("broken panics"));
+    until("it is told", says);
+    let turns = || daemon.read_model().turns.count;
+    let (before, began) = (turns(), Instant::now());
+    thread::sleep(Duration::from_secs(2));
+    let a_second = (turns() - before) as f64 / began.elapsed().as_secs_f64();
+    assert!(a_second < 20.0, "{a_second} turns a second");
+    assert!(says() && daemon.read_model().running == 0);
+    breaks.store(false, Ordering::SeqCst);
+    until("jobs to run", || daemon.read_model().running == RUNNING);
+    until("no trouble", || daemon.read_model().troubles.is_empty());
+    // A plan was made and so the future is another one.
+    until("a forecast", || !daemon.read_model().outlook.jobs.is_empty());
+    daemon.waker().stop();
+    looping.join().unwrap();
+}

@@ -280,7 +280,8 @@ fn run(seed: u64, folder: &Path) {
             if saves {
                 // Dies before, and after; the disk may be full in between.
                 bed.die(0.1);
-                let keep = Keep { younger_than: prunes.then_some(Seconds::new(120.0)) };
+                let younger_than = prunes.then_some(Seconds::new(120.0));
+                let keep = Keep { younger_than, ..Keep::default() };
                 let before = length(&wal(&bed.journal()));
                 controller.save(&keep)?;
                 let half = before + (length(&wal(&bed.journal())) - before) / 2;

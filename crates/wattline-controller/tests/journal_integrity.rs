@@ -314,6 +314,81 @@ fn a_copy_of_the_file_alone_taken_while_it_is_written_is_refused() {
     assert!(said.contains("copy-wal") && !found.is_sound(), "{said}");
 }
 
+/// Refuses a file that was taken from a writer that had not ended, and says how to go on from it.
+fn refused_without_wal(taken: &Path, last: u64) {
+    let before = fs::read(taken).unwrap();
+    for looked in 0..2 {
+        let error = refused(taken);
+        assert!(error.contains(&format!("ends with entry {last},")), "{looked}: {error}");
+        assert!(error.contains("had not ended when this file"), "{looked}: {error}");
+        let look = Store::look(taken).unwrap_err();
+        assert!(matches!(look, StoreError::TakenWithoutWal { .. }), "{looked}: {look}");
+        let found = verify(taken).unwrap();
+        assert!(found.problems.join("; ").contains("had not ended when this file"), "{found:?}");
+        assert_eq!(found.last_good, last, "{found:?}");
+        assert_eq!(fs::read(taken).unwrap(), before, "{looked}");
+    }
+    // On purpose it goes on with what is there.
+    let on_purpose = beside(taken, "-on-purpose");
+    assert_eq!(backup(taken, &on_purpose).unwrap(), last);
+    assert_eq!(read_all(&Store::open(&on_purpose, &ABOUT).unwrap()).unwrap(), last);
+}
+
+/// As above, when SQLite has brought a part of the WAL into the file meanwhile: the last entries
+/// were missing without a word.
+#[test]
+fn a_copy_of_the_file_alone_that_lacks_the_last_entries_is_refused() {
+    let folder = folder();
+    let path = journal(folder.path(), 30);
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    // More than SQLite lets the WAL grow to.
+    write(&mut store, 31..=1500);
+    let copy = folder.path().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    let last = verify(&copy).unwrap().last.unwrap();
+    assert!((31..1500).contains(&last), "{last}");
+    refused_without_wal(&copy, last);
+    // The journal itself goes on, as after a kill, and a clean end is told by the file.
+    let killed_there = folder.path().join("killed");
+    killed(&path, &killed_there);
+    assert_eq!(read_all(&Store::open(&killed_there, &ABOUT).unwrap()).unwrap(), 1500);
+    store.close().unwrap();
+    let closed = folder.path().join("closed");
+    fs::copy(&path, &closed).unwrap();
+    assert_eq!(read_all(&Store::open(&closed, &ABOUT).unwrap()).unwrap(), 1500);
+}
+
+/// After `kill -9` the last entries are in the WAL beside the name that the journal was written
+/// under: under another name it went on without them.
+#[test]
+fn a_journal_that_was_not_closed_is_refused_under_another_hard_link() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    write(&mut store, 1..=1500);
+    let left = folder.path().join("left");
+    killed(&path, &left);
+    drop(store);
+    let last = verify(&path).unwrap().last.unwrap();
+    assert_eq!(last, 1500);
+    let link = folder.path().join("link");
+    fs::hard_link(&left, &link).unwrap();
+    for name in [&left, &link] {
+        let error = refused(name);
+        assert!(error.contains("2 names (hard links)") && error.contains("backup"), "{error}");
+    }
+    // The name that it was written under is lost.
+    let other = folder.path().join("other");
+    fs::rename(&left, &other).unwrap();
+    fs::copy(&other, &left).unwrap();
+    fs::remove_file(&other).unwrap();
+    let last = verify(&link).unwrap().last.unwrap();
+    assert!((1..1500).contains(&last), "{last}");
+    refused_without_wal(&link, last);
+    // Nothing was lost: under its own name it is complete.
+    assert_eq!(read_all(&Store::open(&left, &ABOUT).unwrap()).unwrap(), 1500);
+}
+
 #[test]
 fn what_is_no_file_is_refused_and_nothing_waits_for_it() {
     let folder = folder();
@@ -528,12 +603,9 @@ fn damaged_hours_and_snapshots_are_noticed() {
     assert!(store.load_snapshot(store.saved().unwrap()[0]).unwrap().is_err());
 }
 
-#[test]
-fn damaged_history_is_noticed_and_not_shown() {
-    let folder = folder();
-    let path = journal(folder.path(), 3);
-    let store = Store::open(&path, &ABOUT).unwrap();
-    let ended = |id: u32| EndedJob {
+/// A job that ended.
+fn ended(id: u32) -> EndedJob {
+    EndedJob {
         id: JobId(id),
         address: None,
         slurm: Some(1000 + id),
@@ -554,7 +626,14 @@ fn damaged_history_is_noticed_and_not_shown() {
         restarts: 0,
         gpu_seconds: 18.0 / 7.0,
         drawn: None,
-    };
+    }
+}
+
+#[test]
+fn damaged_history_is_noticed_and_not_shown() {
+    let folder = folder();
+    let path = journal(folder.path(), 3);
+    let store = Store::open(&path, &ABOUT).unwrap();
     store.file_ended(&[ended(0), ended(1), ended(2)]).unwrap();
     let measured = (Joules::new(1e6 / 3.0), Euros::new(0.1));
     store.correct_drawn(&[(JobId(1), measured.0, measured.1)]).unwrap();
@@ -743,14 +822,14 @@ fn only_what_two_sound_snapshots_stand_for_is_pruned() {
     let folder = folder();
     let path = journal(folder.path(), 2000);
     let mut store = Store::open(&path, &ABOUT).unwrap();
-    let all = Prunable { older_than: Some(Seconds::ZERO), to_bytes: None };
+    let all = Prunable { older_than: Some(Seconds::ZERO), ..Prunable::default() };
     assert_eq!(store.prune(&all, false).unwrap().entries, 0);
     for number in [1500, 1800] {
         let saved = Saved { number, at: Timestamp::from_seconds(1e6 + number as f64) };
         store.save(saved, b"image", &Keep::default()).unwrap();
     }
     // By age: 2,000 s in all.
-    let old = Prunable { older_than: Some(Seconds::new(1400.5)), to_bytes: None };
+    let old = Prunable { older_than: Some(Seconds::new(1400.5)), ..Prunable::default() };
     let would = store.prune(&old, true).unwrap();
     assert_eq!((would.entries, would.first, would.covered), (599, 600, 1500));
     assert_eq!(store.pruned().unwrap(), 0);
@@ -760,10 +839,10 @@ fn only_what_two_sound_snapshots_stand_for_is_pruned() {
     let length = fs::metadata(&path).unwrap().len();
     assert_eq!(length, pruned.bytes_after);
     // By size: as far as may be.
-    let half = Prunable { older_than: None, to_bytes: Some(length / 2) };
+    let half = Prunable { to_bytes: Some(length / 2), ..Prunable::default() };
     let pruned = store.prune(&half, false).unwrap();
     assert!(pruned.first > 600 && pruned.first <= 1501, "{pruned:?}");
-    let tiny = Prunable { older_than: None, to_bytes: Some(1) };
+    let tiny = Prunable { to_bytes: Some(1), ..Prunable::default() };
     assert_eq!(store.prune(&tiny, false).unwrap().first, 1501);
     drop(store);
     let found = verify(&path).unwrap();
@@ -781,6 +860,56 @@ fn only_what_two_sound_snapshots_stand_for_is_pruned() {
     sql(&path, "UPDATE snapshot SET image = x'00' WHERE number = 1800");
     let mut store = Store::open(&path, &ABOUT).unwrap();
     assert_eq!(store.prune(&all, false).unwrap().entries, 0);
+}
+
+/// What became of jobs was kept for ever, whatever size was asked for.
+#[test]
+fn ended_jobs_are_pruned_by_age_and_by_size_oldest_first() {
+    let folder = folder();
+    let path = journal(folder.path(), 20);
+    let mut store = Store::open(&path, &ABOUT).unwrap();
+    // They ended at 1e6 - 20,000 s and each second after that; the last entry is at 1e6 + 20 s.
+    let jobs: Vec<EndedJob> = (0..20_000_u32)
+        .map(|id| {
+            let ended_at = Timestamp::from_seconds(1e6 - 20_000.0 + f64::from(id));
+            let address = id.is_multiple_of(3).then(|| format!("{id}_1"));
+            EndedJob { ended: ended_at, address, ..ended(id) }
+        })
+        .collect();
+    store.file_ended(&jobs).unwrap();
+    let left = |path: &Path| {
+        let history = JobHistory::at(path);
+        (0..20_000).filter(|id| history.job(JobId(*id)).unwrap().is_some()).collect::<Vec<_>>()
+    };
+    let old = Prunable { ended_before: Some(Seconds::new(15_020.0)), ..Prunable::default() };
+    let would = store.prune(&old, true).unwrap();
+    assert_eq!((would.entries, would.ended_jobs), (0, 5_000));
+    assert_eq!(left(&path).len(), 20_000, "a dry run changes nothing");
+    assert_eq!(store.prune(&old, false).unwrap().ended_jobs, 5_000);
+    assert_eq!(left(&path), (5_000..20_000).collect::<Vec<_>>());
+    let length = fs::metadata(&path).unwrap().len();
+    let half = Prunable { to_bytes: Some(length / 2), ..Prunable::default() };
+    let would = store.prune(&half, true).unwrap().ended_jobs;
+    let pruned = store.prune(&half, false).unwrap();
+    assert_eq!(pruned.ended_jobs, would);
+    assert!(pruned.bytes_after <= length / 2, "{pruned:?}");
+    assert!(pruned.bytes_after > length / 3, "no more than was asked for: {pruned:?}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), pruned.bytes_after);
+    let kept = left(&path);
+    assert_eq!(kept, (20_000 - kept.len() as u32..20_000).collect::<Vec<_>>());
+    // No entry is covered by snapshots, and none is gone.
+    assert_eq!(read_all(&store).unwrap(), 20);
+    // A controller that runs does the same with its snapshots.
+    let keep = Keep { ended_within: Some(Seconds::new(120.0)), ..Keep::default() };
+    let saved = Saved { number: 20, at: Timestamp::from_seconds(1e6 + 20.0) };
+    store.save(saved, b"image", &keep).unwrap();
+    assert_eq!(left(&path), (19_900..20_000).collect::<Vec<_>>());
+    store.close().unwrap();
+    assert!(verify(&path).unwrap().is_sound());
+    let addresses = "SELECT count(*) FROM ended_job_address";
+    let addresses: u32 =
+        Connection::open(&path).unwrap().query_row(addresses, (), |row| row.get(0)).unwrap();
+    assert_eq!(addresses, 33);
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn assert_same(engine: &Engine<'_>, copy: &dyn Predictor) -> usize {
 #[test]
 fn a_shared_predictor_that_hears_the_same_says_the_same_also_after_a_restart() {
     let mut measured = 0;
-    for seed in 0..6 {
+    for seed in (0..6).map(wattline_testing::seed) {
         let instance = instance(seed);
         let folder = folder();
         let path = folder.path().join("journal");
@@ -86,7 +86,7 @@ fn a_shared_predictor_that_hears_the_same_says_the_same_also_after_a_restart() {
 #[test]
 fn what_came_of_actions_adds_up_under_faults_and_survives_a_restart() {
     let mut failed = 0;
-    for seed in 0..20 {
+    for seed in (0..20).map(wattline_testing::seed) {
         let instance = instance(seed);
         let folder = folder();
         let path = folder.path().join("journal");

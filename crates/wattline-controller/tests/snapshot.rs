@@ -98,7 +98,7 @@ fn old_entries_go_only_when_asked_to_and_when_nobody_needs_them() {
     let whole = folder.path().join("whole");
     let knew = run(&instance, &whole, 450, &Keep::default());
     let pruned = folder.path().join("pruned");
-    let keep = Keep { younger_than: Some(Seconds::new(60.0)) };
+    let keep = Keep { younger_than: Some(Seconds::new(60.0)), ..Keep::default() };
     assert!(run(&instance, &pruned, 450, &keep) == knew);
     let store = Store::open(&whole, &[]).unwrap();
     assert_eq!(store.pruned().unwrap(), 0);

@@ -197,12 +197,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 64,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(1),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(wattline_testing::cases(64, 1))]
         /// It does what a map does, whose keys are never forgotten by the numbering.
         #[test]
         fn it_is_a_map_with_a_counter(steps in steps(), first in 0..2000_u32) {

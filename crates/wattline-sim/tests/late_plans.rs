@@ -255,7 +255,7 @@ proptest! {
 #[test]
 fn late_plans_are_taken_whole_and_trimmed() {
     let mut all = Counts::default();
-    for seed in 0..60 {
+    for seed in (0..60).map(wattline_testing::seed) {
         let draw = Draw {
             seed,
             elasticity: ["malleable", "adaptive", "rigid"][seed as usize % 3],

@@ -1,5 +1,5 @@
 //! What one client does to all others: nothing.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
 #[path = "common/controller.rs"]
@@ -106,6 +106,35 @@ fn hanging_up_does_not_free_the_slot_of_a_view_that_is_planned() {
     });
 }
 
+/// Who sent a view slowly had the only slot meanwhile, again and again.
+#[test]
+fn a_view_that_is_sent_slowly_keeps_nobody_from_planning() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), &["--speed", "1"]);
+    let head = "POST /v1/plan HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice-token\r\n\
+        content-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+    let send = || {
+        let mut stream = TcpStream::connect(running.tcp.unwrap()).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..4).map(|_| send()).collect();
+    let view = include_str!("../src/commands/plan/example.json");
+    // Hers are counted: she sends as many as she may.
+    let refused = until("hers are being read", || {
+        let reply = running.ask(ALICE, "POST", "/v1/plan", Some(view));
+        (reply.status == 429).then_some(reply)
+    });
+    assert!(refused.body.contains("views are being sent"), "{refused:?}");
+    for _ in 0..5 {
+        assert_eq!(running.ask(BOB, "POST", "/v1/plan", Some(view)).status, 200);
+    }
+    drop(slow);
+    until("hers are given up", || {
+        (running.ask(ALICE, "POST", "/v1/plan", Some(view)).status == 200).then_some(())
+    });
+}
+
 /// So many jobs that ended, filed in a journal that nobody uses.
 fn file_ended_jobs(journal: &std::path::Path, jobs: u32) {
     let store = Store::open(journal, &[]).unwrap();
@@ -170,6 +199,57 @@ fn hanging_up_does_not_free_the_slot_of_a_report() {
     assert!(after < one * 8 + Duration::from_secs(1), "{one:?} alone, {after:?} after 40 of hers");
     let now = memory_mb(running.id());
     assert!(now < before + 150, "{before} MB before, {now} MB now");
+}
+
+/// Reports and look-ups of ended jobs shared one connection: while a report was made, look-ups took
+/// up all threads, and nobody could submit.
+#[test]
+fn a_report_and_a_flood_of_look_ups_keep_no_submission_waiting() {
+    const ENDED: u32 = 150_000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(folder.path(), &["--speed", "1"]);
+    running.stop();
+    file_ended_jobs(&folder.path().join("journal"), ENDED);
+    let running = Running::start(folder.path(), &["--speed", "1"]);
+    let began = Instant::now();
+    assert_eq!(running.ask(ALICE, "GET", "/v1/reports?since_s=1", None).status, 200);
+    let report = began.elapsed();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let goes_on = || !stop.load(std::sync::atomic::Ordering::Relaxed);
+    let longest = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while goes_on() {
+                let _ = running.try_ask(ALICE, "GET", "/v1/reports?since_s=1", None, &[]);
+            }
+        });
+        // None of these was cancelled, so each looks at all of them.
+        for _ in 0..40 {
+            scope.spawn(|| {
+                while goes_on() {
+                    let _ = running.try_ask(
+                        Caller::Token("eve-token"),
+                        "GET",
+                        "/v1/jobs?state=cancelled",
+                        None,
+                        &[],
+                    );
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let longest = (0..20).map(|number| {
+            let began = Instant::now();
+            let reply = submit(&running, BOB, &job(&number.to_string()), None);
+            assert_eq!(reply.status, 201, "{reply:?}");
+            began.elapsed()
+        });
+        let longest = longest.max().unwrap();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        longest
+    });
+    println!("a report takes {report:?}, a submission beside it at most {longest:?}");
+    // What is left is that both compute.
+    assert!(longest < Duration::from_millis(500), "{longest:?}, a report takes {report:?}");
 }
 
 /// A view of 1.6 kB ended the process.
@@ -288,7 +368,7 @@ fn users_and_accounts_have_limits_that_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let limits = "[default]\njobs_waiting = 4\njobs_per_minute = 6\n\
         [users.bob]\njobs_per_minute = 100\njobs_waiting = 100\n\
-        [accounts.vision]\nusers = [\"bob\"]\njobs_waiting = 3\n";
+        [accounts.vision]\nusers = [\"bob\"]\njobs_waiting = 3\nweight = \"2 EUR/h\"\n";
     std::fs::write(folder.path().join("limits.toml"), limits).unwrap();
     let running = Running::start(folder.path(), &["--speed", "1", "--limits", "limits.toml"]);
     // Without power all jobs wait.
@@ -338,6 +418,17 @@ fn users_and_accounts_have_limits_that_are_shown() {
     assert!(refused.status == 422 && refused.body.contains("account vision"), "{refused:?}");
     let accounts = running.ask(BOB, "GET", "/v1/limits", None).json()["accounts"].clone();
     assert_eq!(accounts[0]["jobs_waiting"], json!({"limit": 3.0, "used": 3.0}));
+    // Weights of an account's users are limited, too, and others' are not by that.
+    let weight = |who| {
+        running.ask(who, "GET", "/v1/limits", None).json()["weight_eur_per_h"]["limit"]
+            .as_f64()
+            .map(f64::round)
+    };
+    assert_eq!((weight(BOB), weight(ALICE)), (Some(2.0), Some(5.0)));
+    let mut dear = job("dear");
+    dear["weight_eur_per_h"] = json!(3);
+    let refused = submit(&running, BOB, &dear, None);
+    assert!(refused.status == 403 && refused.body.contains("your limit of 2 "), "{refused:?}");
     // Administrators are not limited, and the command shows the same.
     for number in 0..8 {
         assert_eq!(submit(&running, CAROL, &job(&number.to_string()), None).status, 201);

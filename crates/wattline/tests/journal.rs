@@ -282,12 +282,24 @@ fn the_journal_is_shown_by_range_job_and_time() {
 }
 
 #[test]
-fn a_journal_without_snapshots_is_not_pruned() {
+fn a_journal_without_snapshots_is_not_pruned_but_for_ended_jobs() {
     let place = Place::new();
-    let journal = place.path("journal");
+    let file = place.path("journal");
+    let journal = file.as_str();
     place.finished("journal");
-    let text = stdout(&["journal", "prune", &journal, "--to-size", "1 kB"]);
+    let last = verified(journal)["last_entry"].clone();
+    let text = stdout(&["journal", "prune", journal, "--older-than", "1 s"]);
     assert!(text.contains("nothing can be pruned"), "{text}");
-    refused(&["journal", "prune", &journal, "--to-size", "1"], &["size"]);
-    assert!(Path::new(&journal).exists());
+    let ended = ["journal", "prune", journal, "--history-older-than", "0 s"];
+    let text = stdout(&[&ended[..], &["--dry-run"]].concat());
+    assert!(text.contains("ended jobs would be pruned"), "{text}");
+    let text = stdout(&ended);
+    assert!(text.contains("0 entries and ") && text.contains("ended jobs pruned"), "{text}");
+    // A copy alone is complete after that.
+    let copy = place.path("copy");
+    fs::copy(journal, &copy).unwrap();
+    let copied = verified(&copy);
+    assert_eq!((&copied["last_entry"], &copied["sound"]), (&last, &Value::Bool(true)));
+    refused(&["journal", "prune", journal, "--to-size", "1"], &["size"]);
+    assert!(Path::new(journal).exists());
 }

@@ -122,7 +122,7 @@ impl<B: Backend + Metered> Drive<B> {
         // Without the history the count begins anew, as counters may.
         let missed = controller.intake().journal(Store::ended_late).unwrap_or_default();
         let mut builder = ReadModelBuilder::new(missed);
-        let frame = BuildInputs {
+        let inputs = BuildInputs {
             reads: true,
             heard,
             effort: controller.planner().effort(),
@@ -133,7 +133,7 @@ impl<B: Backend + Metered> Drive<B> {
         let now = controller.now();
         let (engine, registry) = (controller.engine(), controller.registry());
         let backend = controller.backend();
-        let (read_model, _) = builder.build(engine, registry, backend, now, frame, &[]);
+        let (read_model, _) = builder.build(engine, registry, backend, now, inputs, &[]);
         let intake = controller.intake().clone();
         // Without them reports know less, no more.
         let hours = Hours::new(intake.journal(Store::hours).unwrap_or_default());
@@ -240,13 +240,13 @@ impl<B: Backend + Metered> Drive<B> {
             let now = self.daemon.cluster_clock().now();
             let trouble = self.turn(&mut feed, now)?;
             let over = self.is_over(&feed);
-            let lends = self.fork_server.is_due();
-            let due = rang || over || lends || built.elapsed() >= REBUILD_EVERY;
+            let forks_due = self.fork_server.is_due();
+            let due = rang || over || forks_due || built.elapsed() >= REBUILD_EVERY;
             if due {
                 // Forecasts begin with what was drawn so far.
-                let read_model = self.build(lends || over, &mut look);
+                let read_model = self.build(forks_due || over, &mut look);
                 built = Instant::now();
-                if lends {
+                if forks_due {
                     self.send_forks(&read_model);
                 }
             }
@@ -330,11 +330,18 @@ impl<B: Backend + Metered> Drive<B> {
     /// Says how it is to whoever must know. Says what is wrong with that.
     fn report_health(&self, now: Timestamp) -> Vec<String> {
         let Some(health) = &self.health else { return Vec::new() };
-        let planner = !self.controller.planner().is_stuck();
+        let planner = self.controller.planner();
+        let (answers, plans) = (!planner.is_stuck(), !planner.fails());
         let cluster = self.controller.backend().is_current(now.max(self.controller.now()));
-        health.turned(Condition { journal: self.unwritten.is_none(), planner, cluster });
+        let journal = self.unwritten.is_none();
+        health.turned(Condition { journal, planner: answers, plans, cluster });
         let stuck = || "the planner does not answer; restart the controller".to_owned();
-        health.trouble().into_iter().chain((!planner).then(stuck)).collect()
+        let fails = || {
+            let policy = planner.policy();
+            format!("{policy} panics whenever it plans, so nothing is planned; use another policy")
+        };
+        let troubles = health.trouble().into_iter().chain((!answers).then(stuck));
+        troubles.chain((!plans).then(fails)).collect()
     }
 
     /// That the budget cannot be kept, as long as that is so. Everybody may see this, so it names
@@ -390,7 +397,7 @@ impl<B: Backend + Metered> Drive<B> {
         let now = self.now();
         let ended = self.controller.take_ended();
         let controller = &self.controller;
-        let frame = BuildInputs {
+        let inputs = BuildInputs {
             reads,
             heard: self.heard,
             effort: controller.planner().effort(),
@@ -400,7 +407,8 @@ impl<B: Backend + Metered> Drive<B> {
         };
         let (engine, registry) = (controller.engine(), controller.registry());
         let meters = controller.backend();
-        let (read_model, events) = self.builder.build(engine, registry, meters, now, frame, &ended);
+        let (read_model, events) =
+            self.builder.build(engine, registry, meters, now, inputs, &ended);
         let read_model = Arc::new(read_model);
         if let Some(health) = &self.health {
             health.say(in_a_line(&read_model));

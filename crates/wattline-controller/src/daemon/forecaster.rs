@@ -7,6 +7,7 @@ use super::fork::{Fork, ForkClient, step_back};
 use super::outlook::look_ahead;
 use super::read_model::{ReadModel, plain};
 use crate::advice::advise;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,11 +37,20 @@ pub(super) fn run(fork_client: &ForkClient, policy: &Arc<Fresh>) {
         let Some(fork) = fork_client.fork(PATIENCE) else { continue };
         let began = Instant::now();
         known = Some(about(&fork.read_model));
-        let named = (fork_client.daemon.policy(), policy());
-        let outlook = look_ahead(&fork, named, AT_MOST, &|| !fork_client.is_over());
-        fork_client.daemon.foresee(outlook);
+        // A policy that panics in a future that may never come must not end all looking ahead.
+        let looked = catch_unwind(AssertUnwindSafe(|| {
+            let named = (fork_client.daemon.policy(), policy());
+            let outlook = look_ahead(&fork, named, AT_MOST, &|| !fork_client.is_over());
+            fork_client.daemon.foresee(outlook);
+            if due {
+                tell(&mut adviser, &fork, fork_client, policy);
+            }
+        }));
+        if looked.is_err() {
+            let name = fork_client.daemon.policy();
+            tracing::error!("{name} panicked while the future was forecast; tried again later");
+        }
         if due {
-            tell(&mut adviser, &fork, fork_client, policy);
             advised = known;
         }
         rest = EVERY.max(began.elapsed() * REST);
@@ -49,7 +59,7 @@ pub(super) fn run(fork_client: &ForkClient, policy: &Arc<Fresh>) {
 
 /// Tells what the policy would do, if that is something else than before.
 fn tell(adviser: &mut Adviser, fork: &Fork, fork_client: &ForkClient, policy: &Arc<Fresh>) {
-    let named = (fork_client.daemon.policy(), policy());
+    let named = (fork_client.daemon.policy(), policy(), fork.read_model.effort);
     let advice = advise(&fork.engine, &fork.registry, named, fork.now, None);
     if let Some(text) = adviser.news(advice) {
         fork_client.daemon.event_log().tell([plain(fork.now, "advice", text)]);

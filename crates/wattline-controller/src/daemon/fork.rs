@@ -77,7 +77,7 @@ impl Predictor for SharedPredictor {
 pub(super) struct Fork {
     pub(super) engine: Engine<'static>,
     pub(super) registry: JobRegistry,
-    /// Painted when the copy was made.
+    /// Built when the copy was made.
     pub(super) read_model: Arc<ReadModel>,
     pub(super) now: Timestamp,
     pub(super) made: Instant,

@@ -31,6 +31,8 @@ pub(super) struct Condition {
     pub(super) journal: bool,
     /// Its planner answers.
     pub(super) planner: bool,
+    /// With plans, too: its policy does not panic each time.
+    pub(super) plans: bool,
     /// Its cluster was heard of lately.
     pub(super) cluster: bool,
 }
@@ -38,7 +40,7 @@ pub(super) struct Condition {
 impl Condition {
     /// Whether the gate may send jobs to it.
     fn decides(self, since_turn: Duration) -> bool {
-        self.journal && self.cluster && self.runs(since_turn)
+        self.journal && self.plans && self.cluster && self.runs(since_turn)
     }
 
     /// Whether a restart could not help.
@@ -165,7 +167,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    const WELL: Condition = Condition { journal: true, planner: true, cluster: true };
+    const WELL: Condition = Condition { journal: true, planner: true, plans: true, cluster: true };
 
     #[test]
     fn only_a_loop_that_can_decide_keeps_the_gate_closed() {
@@ -174,7 +176,8 @@ mod tests {
         assert!(!WELL.decides(STUCK_TURN) && !WELL.runs(STUCK_TURN), "it does not turn");
         let full = Condition { journal: false, ..WELL };
         let blind = Condition { cluster: false, ..WELL };
-        for other in [full, blind] {
+        let broken = Condition { plans: false, ..WELL };
+        for other in [full, blind, broken] {
             assert!(!other.decides(soon) && other.runs(soon), "a restart does not help");
         }
         let stuck = Condition { planner: false, ..WELL };

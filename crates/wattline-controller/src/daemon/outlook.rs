@@ -160,6 +160,8 @@ pub(super) fn look_ahead(
     let (goes_on, apart) = (|| effort.goes_on(), |looked, left| effort.apart(looked, left));
     let horizon = Horizon { go_on: &goes_on, apart: &apart, ..Horizon::default() };
     let mut future = engine.fork(policy);
+    // With all of the work, a plan that is too slow for the loop would take up all the time here.
+    future.set_effort(read_model.effort);
     if !engine.controls() {
         future.plan_now(*now);
     }

@@ -29,6 +29,11 @@ type Told = (PlanRequest, Option<Plan>, Duration);
 const STUCK_LIMITS: u32 = 30;
 const STUCK_LEAST: Duration = Duration::from_secs(60);
 
+/// A policy that panicked is asked again after this long; sooner it would do nothing but panic.
+const RETRY_AFTER_PANIC: Duration = Duration::from_secs(1);
+/// So many panics in a row are no accident of one state: nothing is planned any more.
+const MOST_PANICS: u32 = 3;
+
 /// The loop's side of it.
 pub(super) struct PlannerThread {
     policy: Box<str>,
@@ -36,6 +41,8 @@ pub(super) struct PlannerThread {
     answers: Receiver<Told>,
     /// Since when it makes a plan.
     busy: Option<Instant>,
+    /// Plans in a row in which the policy panicked, and when the last one did.
+    panics: (u32, Instant),
     governor: PlanTimeGovernor,
     effort: Effort,
     notices: Vec<String>,
@@ -81,6 +88,7 @@ impl PlannerThread {
             requests,
             answers,
             busy: None,
+            panics: (0, Instant::now()),
             governor: PlanTimeGovernor::new(limit),
             effort: Effort::FULL,
             notices: Vec::new(),
@@ -117,12 +125,17 @@ impl Planner for PlannerThread {
     }
 
     fn is_free(&self) -> bool {
-        self.busy.is_none()
+        let (panics, last) = self.panics;
+        self.busy.is_none() && (panics == 0 || last.elapsed() >= RETRY_AFTER_PANIC)
     }
 
     fn is_stuck(&self) -> bool {
         let most = STUCK_LEAST.max(self.governor.limit() * STUCK_LIMITS);
         self.busy.is_some_and(|since| since.elapsed() > most)
+    }
+
+    fn fails(&self) -> bool {
+        self.panics.0 >= MOST_PANICS
     }
 
     fn begin(&mut self, input: PlanInput, _: &dyn Predictor) {
@@ -138,7 +151,11 @@ impl Planner for PlannerThread {
         match self.answers.try_recv() {
             Ok((request, plan, took)) => {
                 self.busy = None;
-                if plan.is_none() {
+                self.panics = match (&plan, self.panics.0) {
+                    (Some(_), _) => (0, Instant::now()),
+                    (None, before) => (before + 1, Instant::now()),
+                };
+                if self.panics.0 == 1 {
                     self.notices.push(format!(
                         "{} panicked while planning; the plan before stays, and it is tried again",
                         self.policy

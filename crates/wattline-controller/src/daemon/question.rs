@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use wattline_core::Timestamp;
+use wattline_core::effort::Effort;
 use wattline_core::engine::Engine;
 use wattline_core::policy::Policy;
 
@@ -21,6 +22,8 @@ pub struct Inside<'a> {
     pub now: Timestamp,
     /// A fresh policy of the kind that plans.
     pub policy: &'a dyn Fn() -> Box<dyn Policy>,
+    /// How much of its usual work the policy does in its plans now.
+    pub effort: Effort,
 }
 
 /// Is asked beside the loop, one after the other.
@@ -114,6 +117,7 @@ pub(super) fn answer(questions: &Questions, fork_client: &ForkClient, policy: &A
             registry: &fork.registry,
             now: fork.now,
             policy: &***policy,
+            effort: fork.read_model.effort,
         };
         // Whoever asked hears that it broke; the next one is answered.
         let _ = catch_unwind(AssertUnwindSafe(|| question(&inside)));

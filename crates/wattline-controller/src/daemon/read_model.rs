@@ -320,11 +320,11 @@ impl ReadModelBuilder {
         registry: &JobRegistry,
         meters: &impl Metered,
         now: Timestamp,
-        frame: BuildInputs,
+        inputs: BuildInputs,
         ended: &[EndedJob],
     ) -> (ReadModel, Vec<Event>) {
         let first = self.built.is_none();
-        let reads = frame.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
+        let reads = inputs.reads || self.read.is_none_or(|read| read.elapsed() >= READ_EVERY);
         if reads {
             self.read = Some(Instant::now());
         }
@@ -381,7 +381,7 @@ impl ReadModelBuilder {
         let read_model = ReadModel {
             at: now,
             built: Instant::now(),
-            heard: frame.heard,
+            heard: inputs.heard,
             plan: engine.plan_id(),
             jobs: self.jobs.clone(),
             unfinished: self.unfinished.clone().into(),
@@ -400,11 +400,11 @@ impl ReadModelBuilder {
             },
             running: state.held_jobs(),
             stats: engine.stats(),
-            effort: frame.effort,
-            turns: frame.turns,
+            effort: inputs.effort,
+            turns: inputs.turns,
             prediction_errors: Arc::new(self.prediction_errors.clone()),
-            outlook: frame.outlook,
-            troubles: frame.troubles,
+            outlook: inputs.outlook,
+            troubles: inputs.troubles,
         };
         (read_model, events)
     }

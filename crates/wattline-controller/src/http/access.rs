@@ -154,7 +154,13 @@ impl Access {
         let quota = self.quotas.of(name);
         let named = self.quotas.users.get(name).and_then(|own| own.weight);
         let weight = self.max_weights.get(name).copied().or(named).or(self.max_weight);
-        let max_weight = (role != Role::Admin).then(|| weight.unwrap_or(quota.weight));
+        let weight = weight.unwrap_or(quota.weight);
+        // Nobody may have more than his accounts.
+        let weight = match self.quotas.account_weight(name) {
+            Some(most) if most.get() < weight.get() => most,
+            _ => weight,
+        };
+        let max_weight = (role != Role::Admin).then_some(weight);
         Identity { user: name.into(), id, role, max_weight, quota }
     }
 }

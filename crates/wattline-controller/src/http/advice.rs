@@ -27,7 +27,7 @@ pub(super) async fn show(
     let advice = ask(&api, &who, move |inside| {
         let began = Instant::now();
         let in_time = || began.elapsed() < LONGEST_FORECAST;
-        let policy = (name.as_str(), (inside.policy)());
+        let policy = (name.as_str(), (inside.policy)(), inside.effort);
         advise(inside.engine, inside.registry, policy, inside.now, Some(&in_time))
     });
     Ok(Json(advice.await?))

@@ -1,20 +1,33 @@
 //! Jobs that have ended, looked up in the history.
 
 use super::Api;
+use super::access::Identity;
 use super::refusal::{Answer, Refusal};
 use super::rows::per_hour;
 use crate::job_history::{EndedJob, HistoryError, JobHistory};
+use std::time::Duration;
 use wattline_api::JobRow;
 use wattline_core::Timestamp;
 use wattline_core::units::Joules;
 
-/// Looks something up on a thread that may wait for the disk.
+/// Whoever waits for others' look-ups waits no longer than this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks something up on a thread that may wait for the disk, in a share of the user's: a page may
+/// have to look at every ended job, and threads are few.
 pub(super) async fn look_up<T: Send + 'static>(
     api: &Api,
+    who: &Identity,
     ask: impl FnOnce(&JobHistory) -> Result<T, HistoryError> + Send + 'static,
 ) -> Answer<T> {
+    let slot = api.looking_up.wait(who, PATIENCE).await?;
     let daemon = api.daemon.clone();
-    let answer = tokio::task::spawn_blocking(move || ask(daemon.history())).await;
+    let answer = tokio::task::spawn_blocking(move || {
+        // Until it is done, whether somebody waits for it or not.
+        let _slot = slot;
+        ask(daemon.history())
+    });
+    let answer = answer.await;
     let answer = answer.map_err(|_| Refusal::internal("the request broke"))?;
     answer.map_err(|error| unreadable(&error))
 }

@@ -167,6 +167,7 @@ fn foresee(inside: &Inside<'_>, mut job: Job) -> WhatIf {
     let id = JobId(inside.engine.state().job_count() as u32);
     let job = Arc::new(job);
     let mut fork = inside.engine.fork((inside.policy)());
+    fork.set_effort(inside.effort);
     if let Err(error) = fork.handle(now, Event::Submitted(Arc::clone(&job))) {
         return nothing(now, &error.to_string());
     }

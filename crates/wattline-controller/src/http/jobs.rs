@@ -81,7 +81,7 @@ pub(super) async fn list(
         // Whoever sees only his own jobs asks for no others.
         let own = (!who.sees("")).then(|| who.user.to_string());
         let user = query.user.clone().or(own);
-        look_up(&api, move |history| {
+        look_up(&api, &who, move |history| {
             let user = user.as_deref();
             // One more than fits says that there are more.
             history.page(&history::Page { from: first, user, cancelled, limit: limit + 1 })
@@ -236,7 +236,7 @@ pub(super) async fn find(api: &Api, who: &Identity, id: &str) -> Answer<Found> {
         }
         Some(view) => Found::Live(read_model, view),
         None => {
-            let ended = look_up(api, move |history| match called {
+            let ended = look_up(api, who, move |history| match called {
                 Called::InJournal(job) => history.job(job),
                 Called::ByPeople(called) => history.called(&called),
             });

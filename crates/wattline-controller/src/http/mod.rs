@@ -84,6 +84,8 @@ pub struct Limits {
     pub answer: Duration,
     /// To plan a view.
     pub plan: Duration,
+    /// To make a report.
+    pub report: Duration,
 }
 
 impl Default for Limits {
@@ -100,6 +102,8 @@ impl Default for Limits {
             write: Duration::from_secs(10),
             answer: Duration::from_secs(20),
             plan: Duration::from_secs(10),
+            // A year with a million jobs takes some seconds; each job takes 32 bytes until then.
+            report: Duration::from_secs(30),
         }
     }
 }
@@ -126,10 +130,14 @@ pub struct Parts {
     changing: Mutex<()>,
     /// Open event streams by user.
     streams: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// Views that are being sent, with up to [`Limits::view`] bytes each.
+    reading: Shares,
     /// Each view that is planned may take all of a core.
     planning: Shares,
     /// Each report looks at every job of its period.
     reporting: Shares,
+    /// Look-ups of ended jobs take a thread each.
+    looking_up: Shares,
     /// Questions that need the engine are answered one after the other.
     questions: Shares,
 }
@@ -157,9 +165,13 @@ impl Api {
             limits,
             changing: Mutex::default(),
             streams: Mutex::default(),
+            // 4 MB each.
+            reading: Shares::new("views are being sent", 16, 4, 4),
             // One in all, as cores are for the loop; and one for an administrator.
             planning: Shares::new("views are being planned", 1, 1, 1),
             reporting: Shares::new("reports are being made", 2, 1, 1),
+            // With views and reports fewer than there are threads: submissions need some, too.
+            looking_up: Shares::new("look-ups of ended jobs are under way", 12, 4, 4),
             questions: Shares::new("questions are being answered", 12, 2, 4),
         }))
     }

@@ -81,9 +81,11 @@ pub(super) async fn plan(
         let help = "ask an administrator for another role";
         return Err(Refusal::forbidden("your role is read-only: you cannot plan views", help));
     }
-    // Before the body is read: a view of 4 MB takes memory too.
-    let slot = api.planning.take(&who)?;
+    // A view of 4 MB takes memory too, and whoever sends it slowly must keep nobody from planning.
+    let reading = api.reading.take(&who)?;
     let text = body::read(request, &api, api.limits.view).await?;
+    let slot = api.planning.take(&who)?;
+    drop(reading);
     let nesting = api.limits.nesting;
     let policy = query.policy.unwrap_or_else(|| "wattline".to_owned());
     let steps = query.forecast.then_some(STEPS);
@@ -98,7 +100,10 @@ pub(super) async fn plan(
         let _slot = slot;
         let snapshot: Snapshot = body::parse(&text, nesting)?;
         planning::plan(&snapshot, &policy, &limits).map_err(|error| match error {
-            error @ PlanningError::TooLong(_) => Refusal::took_too_long(error.to_string()),
+            error @ PlanningError::TooLong(_) => Refusal::took_too_long(
+                error.to_string(),
+                "ask for less, or plan it with `wattline plan --view FILE`",
+            ),
             error => Refusal::bad(
                 error.to_string(),
                 "correct the view; `wattline plan --example` prints a complete one",

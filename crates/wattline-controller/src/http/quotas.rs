@@ -78,6 +78,9 @@ pub struct AccountQuota {
     /// Submissions in a minute; any number, if not set.
     #[serde(default)]
     pub jobs_per_minute: Option<u32>,
+    /// The weight of a job; as each user's, if not set.
+    #[serde(default)]
+    pub weight: Option<EurosPerSecond>,
 }
 
 /// A limit that makes no sense.
@@ -98,23 +101,33 @@ impl QuotaFile {
             Some(0) => Err(QuotaError { field, why: "is 0, expected at least 1" }),
             _ => Ok(()),
         };
+        let highest = |field: String, weight: Option<EurosPerSecond>| match weight {
+            Some(weight) if per_hour(weight) > super::MOST_WEIGHT => {
+                Err(QuotaError { field, why: "is above a milliard of euros an hour" })
+            }
+            _ => Ok(()),
+        };
         let named = self.users.iter().map(|(name, entry)| (format!("users.{name}"), entry));
         for (table, entry) in std::iter::once(("default".to_owned(), &self.default)).chain(named) {
             rate(format!("{table}.jobs_per_minute"), entry.jobs_per_minute)?;
             rate(format!("{table}.requests_per_second"), entry.requests_per_second)?;
-            if entry.weight.is_some_and(|weight| per_hour(weight) > super::MOST_WEIGHT) {
-                let field = format!("{table}.weight");
-                return Err(QuotaError { field, why: "is above a milliard of euros an hour" });
-            }
+            highest(format!("{table}.weight"), entry.weight)?;
         }
         for (name, account) in &self.accounts {
             rate(format!("accounts.{name}.jobs_per_minute"), account.jobs_per_minute)?;
+            highest(format!("accounts.{name}.weight"), account.weight)?;
             if account.users.is_empty() {
                 let field = format!("accounts.{name}.users");
                 return Err(QuotaError { field, why: "names nobody" });
             }
         }
         Ok(())
+    }
+
+    /// The lowest weight that an account of this user sets.
+    pub(super) fn account_weight(&self, user: &str) -> Option<EurosPerSecond> {
+        let own = self.accounts.values().filter(|account| account.users.contains(user));
+        own.filter_map(|account| account.weight).min_by(|a, b| a.get().total_cmp(&b.get()))
     }
 
     /// What this user may.
@@ -343,8 +356,12 @@ mod tests {
         file.default.requests_per_second = Some(0);
         let said = file.check().unwrap_err().to_string();
         assert_eq!(said, "field `default.requests_per_second`: is 0, expected at least 1");
-        let nobody =
-            AccountQuota { users: BTreeSet::new(), jobs_waiting: None, jobs_per_minute: None };
+        let nobody = AccountQuota {
+            users: BTreeSet::new(),
+            jobs_waiting: None,
+            jobs_per_minute: None,
+            weight: None,
+        };
         let accounts = BTreeMap::from([("vision".to_owned(), nobody)]);
         let said = QuotaFile { accounts, ..QuotaFile::default() }.check().unwrap_err().to_string();
         assert_eq!(said, "field `accounts.vision.users`: names nobody");

@@ -160,8 +160,7 @@ impl Refusal {
     }
 
     /// It took longer than anything may.
-    pub(super) fn took_too_long(detail: impl Into<String>) -> Self {
-        let help = "ask for less, or plan it with `wattline plan --view FILE`";
+    pub(super) fn took_too_long(detail: impl Into<String>, help: &str) -> Self {
         let title = "That takes too long";
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self::new(status, "too-long", title, detail.into(), help)

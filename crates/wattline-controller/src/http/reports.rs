@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wattline_api::{JobFigures, PowerFigures, Problem, Report, ReportQuery, ReportRow, ReportRows};
 use wattline_core::Timestamp;
 use wattline_core::units::{Euros, Joules, Seconds, Watts};
@@ -19,7 +20,7 @@ use wattline_core::units::{Euros, Joules, Seconds, Watts};
 const USUAL: Seconds = Seconds::new(7.0 * 86_400.0);
 
 /// Whoever waits for others' reports waits no longer than this.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a period has come to: jobs, lateness, energy, power against the budget.
 #[utoipa::path(get, path = "/v1/reports", params(ReportQuery), responses(
@@ -36,24 +37,29 @@ pub(super) async fn show(
     let slot = api.reporting.wait(&who, PATIENCE).await?;
     let read_model = api.daemon.read_model();
     let hours = api.daemon.hours().between(since, until);
-    let daemon = api.daemon.clone();
-    let made = tokio::task::spawn_blocking(move || -> Result<Report, HistoryError> {
+    let (daemon, most) = (api.daemon.clone(), api.limits.report);
+    let made = tokio::task::spawn_blocking(move || -> Result<Option<Report>, HistoryError> {
         // Until it is done, whether somebody waits for it or not.
         let _slot = slot;
         let mut sums = Sums::default();
+        let began = Instant::now();
         let within = |time: Timestamp| since <= time && time < until;
-        daemon.history().between(since, until, |job| {
+        let all = daemon.history().another().between(since, until, |job| {
             let end = Some(job.ended).filter(|end| within(*end));
             let by = (&*job.user, &*job.workload, job.account.as_deref());
             sums.add(by, &who, |sum| sum.take(&job, within(job.submit), end));
+            began.elapsed() < most
         })?;
+        if !all {
+            return Ok(None);
+        }
         let open = read_model.unfinished.iter().filter_map(|id| read_model.job(*id));
         for view in open.filter(|view| within(view.job.submit)) {
             let by = (&*view.user, &*view.workload, view.account.as_deref());
             sums.add(by, &who, |sum| sum.submitted += 1);
         }
         let Sums { all, users, workloads, accounts } = sums;
-        Ok(Report {
+        Ok(Some(Report {
             schema: "wattline.report/1".to_owned(),
             now_s: now.seconds(),
             since_s: since.seconds(),
@@ -63,10 +69,14 @@ pub(super) async fn show(
             by_user: page(users, query.users_after.as_deref(), limit),
             by_workload: page(workloads, query.workloads_after.as_deref(), limit),
             by_account: page(accounts, query.accounts_after.as_deref(), limit),
-        })
+        }))
     });
     let made = made.await.map_err(|_| Refusal::internal("the report broke"))?;
-    Ok(Json(made.map_err(|error| unreadable(&error))?))
+    let report = made.map_err(|error| unreadable(&error))?;
+    report.map(Json).ok_or_else(|| {
+        let detail = format!("the report was not ready after {:.0} s", most.as_secs_f64());
+        Refusal::took_too_long(detail, "ask for a shorter period: since_s, until_s")
+    })
 }
 
 fn period(query: &ReportQuery, now: Timestamp) -> Answer<(Timestamp, Timestamp)> {

@@ -9,7 +9,7 @@ mod reader;
 mod table;
 
 pub use reader::{HistoryError, JobHistory, Page};
-pub(crate) use table::{SCHEMA, correct, damaged, file, late};
+pub(crate) use table::{SCHEMA, correct, damaged, drop_before, file, late};
 
 use crate::job_registry::JobNumber;
 use wattline_core::Timestamp;

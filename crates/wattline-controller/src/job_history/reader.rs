@@ -67,6 +67,12 @@ impl JobHistory {
         Self { path: path.to_owned(), connection: Mutex::default() }
     }
 
+    /// The same with a connection of its own: what takes long keeps no look-up waiting.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::at(&self.path)
+    }
+
     /// One job.
     ///
     /// # Errors
@@ -114,7 +120,8 @@ impl JobHistory {
         self.rows(&ask, (page.from.0, page.user, page.cancelled, page.limit as i64))
     }
 
-    /// Takes jobs that ended in a period, and those that were submitted in it, by number.
+    /// Takes jobs that ended in a period, and those that were submitted in it, by number, until
+    /// `take` says no. Says whether it took all.
     ///
     /// # Errors
     /// When the history cannot be read to its end.
@@ -122,8 +129,8 @@ impl JobHistory {
         &self,
         since: Timestamp,
         until: Timestamp,
-        take: impl FnMut(EndedJob),
-    ) -> Result<(), HistoryError> {
+        take: impl FnMut(EndedJob) -> bool,
+    ) -> Result<bool, HistoryError> {
         // Each half has an index.
         let ask = format!(
             "SELECT {COLUMNS} FROM ended_job WHERE job IN ( \
@@ -145,7 +152,10 @@ impl JobHistory {
 
     fn rows(&self, ask: &str, params: impl Params) -> Result<Vec<EndedJob>, HistoryError> {
         let mut rows = Vec::new();
-        self.each(ask, params, |job| rows.push(job))?;
+        self.each(ask, params, |job| {
+            rows.push(job);
+            true
+        })?;
         self.ask(|connection| {
             if has_addresses(connection)? {
                 for job in rows.iter_mut().filter(|job: &&mut EndedJob| job.slurm.is_some()) {
@@ -161,8 +171,9 @@ impl JobHistory {
         &self,
         ask: &str,
         params: impl Params,
-        mut take: impl FnMut(EndedJob),
-    ) -> Result<(), HistoryError> {
+        mut take: impl FnMut(EndedJob) -> bool,
+    ) -> Result<bool, HistoryError> {
+        let mut all = true;
         let damaged = self.ask(|connection| {
             let journal = "SELECT journal FROM head WHERE id = 1";
             let journal: String =
@@ -174,12 +185,15 @@ impl JobHistory {
                 if checksum(&journal, &job) != sum {
                     return Ok(Some(job.id));
                 }
-                take(job);
+                if !take(job) {
+                    all = false;
+                    break;
+                }
             }
             Ok(None)
         })?;
         match damaged {
-            None => Ok(()),
+            None => Ok(all),
             Some(job) => Err(HistoryError::Damaged { path: self.path.clone(), job: job.0 }),
         }
     }

@@ -135,6 +135,22 @@ pub(crate) fn correct(
     Ok(())
 }
 
+/// Deletes the jobs that ended before a time, at most so many of them; says how many.
+pub(crate) fn drop_before(
+    transaction: &Transaction<'_>,
+    time: Timestamp,
+    most: u64,
+) -> rusqlite::Result<u64> {
+    let oldest = "SELECT job FROM ended_job WHERE ended < ?1 ORDER BY ended, job LIMIT ?2";
+    let values = (time.micros(), most);
+    if has_addresses(transaction)? {
+        let delete = format!("DELETE FROM ended_job_address WHERE job IN ({oldest})");
+        transaction.execute(&delete, values)?;
+    }
+    let delete = format!("DELETE FROM ended_job WHERE job IN ({oldest})");
+    Ok(transaction.execute(&delete, values)? as u64)
+}
+
 /// How many jobs ended after their deadline.
 pub(crate) fn late(connection: &Connection) -> rusqlite::Result<u64> {
     let ask = "SELECT count(*) FROM ended_job INDEXED BY ended_job_late \

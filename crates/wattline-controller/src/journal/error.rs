@@ -88,6 +88,34 @@ pub enum StoreError {
         .0.display(), .0.display()
     )]
     CopiedWithoutWal(PathBuf),
+    /// The file has other names, and SQLite's files are beside only one of them.
+    #[error(
+        "{}: this file has {names} names (hard links), and the last entries may be in a file -wal \
+         beside another one than this. Remove the names that the journal was not written under \
+         (`find -samefile {}` lists them), or copy it with `wattline journal backup`",
+        path.display(), path.display()
+    )]
+    Linked {
+        /// As it was named.
+        path: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
+    /// A file taken from a controller that had not ended, without what was beside it.
+    #[error(
+        "{}: the controller that wrote this journal had not ended when this file was copied or \
+         linked, or lost what was beside it: it ends with entry {last}, and what was written after \
+         that is in a file -wal that is not here. The last good entry is {last}. Use the journal \
+         under its own name, or copy it with `wattline journal backup`; to go on without those \
+         entries on purpose, use a copy that `wattline journal backup {} --to FILE` makes",
+        path.display(), path.display()
+    )]
+    TakenWithoutWal {
+        /// Which file.
+        path: PathBuf,
+        /// The last entry that is there.
+        last: u64,
+    },
     /// It has fewer entries than were written.
     #[error(
         "{}: the journal ends with entry {found}, but {} says that entry {expected} was written: \

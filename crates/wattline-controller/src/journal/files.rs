@@ -66,6 +66,13 @@ pub(super) fn companion(path: &Path) -> Option<PathBuf> {
     COMPANIONS.iter().map(|ending| beside(path, ending)).find(|path| path.exists())
 }
 
+/// Whether something beside a file tells that it was written under this name. An empty WAL does
+/// not: whoever only looks leaves one.
+pub(super) fn was_written_here(path: &Path) -> bool {
+    let wal = fs::metadata(beside(path, WAL)).is_ok_and(|about| about.len() > 0);
+    wal || [STATE, ".lock", ".audit"].iter().any(|ending| beside(path, ending).exists())
+}
+
 /// The files that this process writes, by device and inode. Opening one of them a second time and
 /// closing it again would end SQLite's locks on it.
 static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
@@ -107,6 +114,10 @@ impl Hold {
         drop(held);
         // Somebody may have put another in its place since it was opened.
         hold.check()?;
+        // What is written last is beside the name that was used: another name would not find it.
+        if about.nlink() > 1 {
+            return Err(StoreError::Linked { path: path.to_owned(), names: about.nlink() });
+        }
         Ok(hold)
     }
 

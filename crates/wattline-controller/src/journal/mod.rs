@@ -45,6 +45,11 @@ const WITHOUT_DECISIONS: i64 = 1;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The length of SQLite's header.
 const HEADER: usize = 100;
+/// What a journal says of its last writer, among the things that it is about. Journals that were
+/// closed before this was written say nothing.
+const WRITER: &str = "writer";
+const WRITES: &str = "open";
+const HAS_CLOSED: &str = "closed";
 /// Whoever clears up after a writer that died is done by then.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Entries that no start needs are looked through all the same if there are no more than this:
@@ -112,7 +117,11 @@ impl Store {
         stamp: &str,
     ) -> Result<(Self, Option<PathBuf>), StoreError> {
         let file = files::resolve(path)?;
-        let held = if file.exists() { Some(Hold::take(&file)?) } else { None };
+        let held = match file.exists().then(|| Hold::take(&file)) {
+            // Nobody writes it, and it is only moved.
+            Some(Err(StoreError::Linked { .. })) | None => None,
+            Some(held) => Some(held?),
+        };
         let aside = files::set_aside(&file, stamp)?;
         drop(held);
         Ok((Self::open_file(path, &file, about, true)?, aside))
@@ -128,8 +137,9 @@ impl Store {
         let state = State::read(file);
         // First of all: a second look at a file that this process writes would end SQLite's locks.
         let hold = Hold::take(file)?;
-        let length = hold.len()?;
-        check_header(file, &hold.begins_with(HEADER)?, length)?;
+        let (length, header) = (hold.len()?, hold.begins_with(HEADER)?);
+        check_header(file, &header, length)?;
+        let alone = has_wal_mode(&header) && !files::was_written_here(file);
         let has_wal = beside(file, files::WAL).exists();
         let mut notices = files::close_to_others(file)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -166,10 +176,10 @@ impl Store {
         let mut store = Self::over(path, connection)?;
         store.check_about(about)?;
         store.compare(file, state.as_ref())?;
+        store.check_alone(alone)?;
         // Also above an epoch that was lost with a WAL.
         let epoch = state.as_ref().map_or(0, |state| state.epoch).max(store.head.epoch) + 1;
-        let raised = Head { epoch, ..store.head.clone() };
-        store.change_head(raised, |_| Ok(()))?;
+        store.change_writer(WRITES, epoch)?;
         let state = StateFile::create(file, &store.state())?;
         files::sync_folder(file)?;
         store.writer = Some(Writer { hold, state, closed: false });
@@ -188,6 +198,7 @@ impl Store {
             std::fs::metadata(path).map_err(|source| StoreError::io(path, source))?;
             let file = files::resolve(path)?;
             verify::check_length(&file)?;
+            let alone = verify::is_alone(&file)?;
             // Before the journal: it may be written meanwhile.
             let state = State::read(&file);
             let connection = connect(&file, How::Strictly)?;
@@ -196,6 +207,7 @@ impl Store {
             begun.map_err(|source| StoreError::sql(path, source))?;
             let store = Self::over(path, connection)?;
             store.compare(&file, state.as_ref())?;
+            store.check_alone(alone)?;
             Ok(store)
         };
         look().map_err(|error| verify::with_last_good(error, path))
@@ -287,6 +299,16 @@ impl Store {
         Ok(())
     }
 
+    /// A file that was taken from a controller that had not ended, with nothing beside it: what is
+    /// only in the WAL beside the file's other name is missing, and nothing else tells.
+    fn check_alone(&self, alone: bool) -> Result<(), StoreError> {
+        if alone && is_open(&self.about) {
+            let (path, last) = (self.path.clone(), self.head.last);
+            return Err(StoreError::TakenWithoutWal { path, last });
+        }
+        Ok(())
+    }
+
     /// No start needs the entries that a snapshot stands for, and damage there does not keep a
     /// controller from going on; reports and replays of that time it does.
     fn check_old_entries(&self) -> Result<Option<String>, StoreError> {
@@ -350,6 +372,20 @@ impl Store {
         })?;
         self.about = about;
         Ok(value.to_owned())
+    }
+
+    /// Says that the writer of an epoch begins or ends.
+    fn change_writer(&mut self, writer: &str, epoch: u64) -> Result<(), StoreError> {
+        let mut about = self.about.clone();
+        about.insert(WRITER.to_owned(), writer.to_owned());
+        let sum = chain::about(&self.head.journal, &about);
+        let head = Head { about: sum, epoch, ..self.head.clone() };
+        self.change_head(head, |transaction| {
+            let insert = "INSERT OR REPLACE INTO about VALUES (?1, ?2)";
+            transaction.execute(insert, (WRITER, writer)).map(drop)
+        })?;
+        self.about = about;
+        Ok(())
     }
 
     /// Writes an instant down. When this returns it is on the disk.
@@ -432,12 +468,16 @@ impl Store {
     /// # Errors
     /// When that could not be done. Nothing is lost then: the next start reads the WAL.
     pub fn close(&mut self) -> Result<(), StoreError> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        if std::mem::replace(&mut writer.closed, true) {
+        if self.writer.as_ref().is_none_or(|writer| writer.closed) {
             return Ok(());
         }
-        writer.state.sync();
-        self.checkpoint()
+        let said = self.change_writer(HAS_CLOSED, self.head.epoch);
+        if let Some(writer) = &mut self.writer {
+            writer.closed = true;
+            writer.state.sync();
+        }
+        self.checkpoint()?;
+        said
     }
 
     /// Brings all that is in the WAL into the journal's file.
@@ -622,6 +662,17 @@ fn check_header(path: &Path, header: &[u8], length: u64) -> Result<(), StoreErro
         None => "more".to_owned(),
     };
     Err(StoreError::damaged(path, format!("it is cut off: it has {length} bytes, and had {says}")))
+}
+
+/// Whether a file says that what was written last may be in a WAL beside it. A copy by `journal
+/// backup` says that it is complete by itself.
+fn has_wal_mode(header: &[u8]) -> bool {
+    header.get(18) == Some(&2)
+}
+
+/// Whether the last writer has not ended, or not in order.
+fn is_open(about: &BTreeMap<String, String>) -> bool {
+    about.get(WRITER).is_some_and(|writer| writer == WRITES)
 }
 
 /// How long a file is, by its header.

@@ -1,18 +1,23 @@
-//! Throwing entries away that no restart needs: those that a sound snapshot stands for.
+//! Throwing away what no restart needs: entries that a sound snapshot stands for, and what became
+//! of jobs that ended long ago.
 
 use super::head::Head;
 use super::snapshot::KEPT;
 use super::{Store, StoreError};
+use crate::job_history;
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use wattline_core::Timestamp;
 use wattline_core::units::Seconds;
 
-/// What is to be thrown away. With both, what either of them asks for.
+/// What is to be thrown away. With several, what any of them asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prunable {
     /// Entries that are older than this, before the last entry.
     pub older_than: Option<Seconds>,
-    /// The oldest entries, until the file has no more than so many bytes.
+    /// Jobs that ended longer ago than this, before the last entry.
+    pub ended_before: Option<Seconds>,
+    /// The oldest entries, and after those the jobs that ended longest ago, until the file has no
+    /// more than so many bytes.
     pub to_bytes: Option<u64>,
 }
 
@@ -21,6 +26,8 @@ pub struct Prunable {
 pub struct Pruned {
     /// Entries that are gone now.
     pub entries: u64,
+    /// Ended jobs that are gone now.
+    pub ended_jobs: u64,
     /// The first one that is left.
     pub first: u64,
     /// No entry up to this one is needed by a restart.
@@ -43,6 +50,9 @@ pub(super) fn older_than(
     connection.query_row(old, (most, time.micros()), |row| row.get(0))
 }
 
+/// Ended jobs that are thrown away between two looks at the size: some 100 kB.
+const ENDED_AT_A_TIME: u64 = 500;
+
 /// Deletes the entries up to one; says how the journal's head is after that.
 pub(super) fn drop_until(
     transaction: &Transaction<'_>,
@@ -61,32 +71,61 @@ pub(super) fn drop_until(
 }
 
 impl Store {
-    /// Throws entries away and gives the space back. Only what both snapshots stand for, so that
-    /// one of them may turn out to be unreadable. With `try_only` it says what would go.
+    /// Throws away what was asked for and gives the space back. Of entries only those that both
+    /// snapshots stand for, so that one of them may turn out to be unreadable. With `try_only` it
+    /// says what would go.
     ///
     /// # Errors
     /// When it cannot be written; then nothing has changed.
     pub fn prune(&mut self, what: &Prunable, try_only: bool) -> Result<Pruned, StoreError> {
         let covered = self.covered()?;
         let last = self.last_prunable(what, covered)?;
+        let now = self.last_time()?;
         let bytes_before = self.bytes()?;
         let before = self.head.pruned;
         let mut pruned = Pruned {
             entries: last.saturating_sub(before),
+            ended_jobs: 0,
             first: last.max(before) + 1,
             covered,
             bytes_before,
             bytes_after: bytes_before,
         };
-        if pruned.entries == 0 || try_only {
+        let drop_all = |head: &Head, transaction: &Transaction<'_>| -> rusqlite::Result<_> {
+            let head = drop_until(transaction, head, last)?;
+            let old = what.ended_before.zip(now).map(|(age, now)| now - age);
+            let mut jobs = match old {
+                Some(old) => job_history::drop_before(transaction, old, i64::MAX as u64)?,
+                None => 0,
+            };
+            while what.to_bytes.is_some_and(|most| used(transaction).is_ok_and(|now| now > most)) {
+                let any = Timestamp::from_micros(i64::MAX);
+                let dropped = job_history::drop_before(transaction, any, ENDED_AT_A_TIME)?;
+                jobs += dropped;
+                if dropped == 0 {
+                    break;
+                }
+            }
+            Ok((head, jobs))
+        };
+        if try_only {
+            let tried = || -> rusqlite::Result<u64> {
+                let transaction = self.connection.unchecked_transaction()?;
+                // It is rolled back when it is dropped.
+                drop_all(&self.head, &transaction).map(|(_, jobs)| jobs)
+            };
+            pruned.ended_jobs = tried().map_err(|e| self.sql(e))?;
             return Ok(pruned);
         }
         let mut head = self.head.clone();
         self.write(|before, transaction| {
-            head = drop_until(transaction, &head, last)?;
+            (head, pruned.ended_jobs) = drop_all(&head, transaction)?;
             before.replace(transaction, &head)
         })?;
         self.head = head;
+        if pruned.entries == 0 && pruned.ended_jobs == 0 {
+            return Ok(pruned);
+        }
         // The file is as large as before until it is written anew.
         self.connection.execute_batch("VACUUM").map_err(|e| self.sql(e))?;
         self.checkpoint()?;
@@ -140,10 +179,17 @@ impl Store {
     }
 
     fn bytes(&self) -> Result<u64, StoreError> {
-        let pragma = |name: &str| -> Result<u64, StoreError> {
-            let value = self.connection.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
-            value.map_err(|e| self.sql(e))
-        };
-        Ok(pragma("page_count")? * pragma("page_size")?)
+        size(&self.connection, "page_count").map_err(|e| self.sql(e))
     }
+}
+
+/// Pages of some kind, in bytes.
+fn size(connection: &Connection, pages: &str) -> rusqlite::Result<u64> {
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
+    Ok(pragma(pages)? * pragma("page_size")?)
+}
+
+/// What the file will take when it is written anew.
+fn used(connection: &Connection) -> rusqlite::Result<u64> {
+    Ok(size(connection, "page_count")?.saturating_sub(size(connection, "freelist_count")?))
 }

@@ -7,6 +7,7 @@
 use super::chain::{self, Link};
 use super::head::Head;
 use super::{Store, StoreError, prune};
+use crate::job_history;
 use rusqlite::{Connection, OptionalExtension};
 use wattline_core::Timestamp;
 use wattline_core::units::Seconds;
@@ -27,7 +28,7 @@ CREATE TABLE snapshot (
 const FORMAT: i64 = 1;
 /// Snapshots that are kept.
 pub(super) const KEPT: u64 = 2;
-/// Entries that are thrown away at a time, so that nobody waits for long.
+/// Entries, or ended jobs, that are thrown away at a time, so that nobody waits for long.
 const MOST_PRUNED: u64 = 20_000;
 
 /// Which snapshot.
@@ -39,11 +40,13 @@ pub struct Saved {
     pub at: Timestamp,
 }
 
-/// Which entries are kept though no restart needs them.
+/// What is kept though no restart needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Keep {
-    /// Those that are younger than this; all, if not set.
+    /// Entries that are younger than this; all, if not set.
     pub younger_than: Option<Seconds>,
+    /// Jobs that ended no longer ago than this; all, if not set.
+    pub ended_within: Option<Seconds>,
 }
 
 /// The snapshots that there are, newest first.
@@ -141,6 +144,9 @@ impl Store {
                 let needed = needed.optional()?.unwrap_or(0).min(head.pruned + MOST_PRUNED);
                 let last = prune::older_than(transaction, saved.at - age, needed)?;
                 head = prune::drop_until(transaction, &head, last)?;
+            }
+            if let Some(age) = keep.ended_within {
+                job_history::drop_before(transaction, saved.at - age, MOST_PRUNED)?;
             }
             before.replace(transaction, &head)
         })?;

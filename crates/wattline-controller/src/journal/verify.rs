@@ -4,7 +4,7 @@ use super::chain::{self, Link};
 use super::files::{self, State, beside};
 use super::head::Head;
 use super::{FORMAT, How, Store, StoreError, WITHOUT_DECISIONS};
-use super::{check_header, connect, format, hours, read_about, snapshot};
+use super::{check_header, connect, format, has_wal_mode, hours, is_open, read_about, snapshot};
 use crate::job_history;
 use rusqlite::Connection;
 use std::io::Read;
@@ -88,6 +88,7 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
         return Ok(found);
     }
     std::fs::metadata(&file).map_err(|source| StoreError::io(path, source))?;
+    let alone = is_alone(&file)?;
     // Before the journal: it may be written meanwhile.
     let state = State::read(&file);
     match check_length(&file) {
@@ -95,7 +96,7 @@ pub fn verify(path: &Path) -> Result<Verification, StoreError> {
         checked => checked?,
     }
     let checked = connect(&file, How::WhatIsLeft)
-        .and_then(|connection| check(&file, &connection, state.as_ref(), &mut found));
+        .and_then(|connection| check(&file, alone, &connection, state.as_ref(), &mut found));
     match checked {
         Ok(()) => {}
         // What is left of a journal is one all the same.
@@ -131,6 +132,11 @@ pub(super) fn check_length(path: &Path) -> Result<(), StoreError> {
     check_header(path, &header, about.len())
 }
 
+/// Whether a file that may need a WAL has nothing beside it that says it was written there.
+pub(super) fn is_alone(path: &Path) -> Result<bool, StoreError> {
+    Ok(has_wal_mode(&header(path)?) && !files::was_written_here(path))
+}
+
 /// The beginning of a file; nothing of one that this process writes, where closing a second
 /// handle would end SQLite's locks.
 fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
@@ -147,6 +153,7 @@ fn header(path: &Path) -> Result<Vec<u8>, StoreError> {
 
 fn check(
     path: &Path,
+    alone: bool,
     connection: &Connection,
     state: Option<&State>,
     found: &mut Verification,
@@ -184,7 +191,13 @@ fn check(
         found.journal = Some(head.journal.clone());
         found.epoch = Some(head.epoch);
         match read_about(path, connection) {
-            Ok(about) if chain::about(&head.journal, &about) == head.about => {}
+            Ok(about) if chain::about(&head.journal, &about) == head.about => {
+                if alone && is_open(&about) {
+                    let (path, last) = (path.to_owned(), head.last);
+                    let taken = StoreError::TakenWithoutWal { path, last };
+                    found.problems.push(taken.to_string());
+                }
+            }
             Ok(_) => found.problems.push("what it says about itself has changed".to_owned()),
             Err(error) => found.problems.push(format!("what it says about itself: {error}")),
         }

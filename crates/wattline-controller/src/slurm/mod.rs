@@ -2,7 +2,7 @@
 //!
 //! [`read`] turns what `squeue --json` and `sinfo --json` print into jobs and nodes; it is a pure
 //! function of text. [`Slurm`] tells what differs between the last look at SLURM and what the engine
-//! knows (`news.rs`), and takes the steps of each action as far as what SLURM shows allows
+//! knows (`reconcile.rs`), and takes the steps of each action as far as what SLURM shows allows
 //! (`act.rs`, `stop.rs`). It keeps nothing that the next look, the journal and a repeated action do not give
 //! back, so it may die at any time.
 //!

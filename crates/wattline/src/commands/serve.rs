@@ -49,6 +49,10 @@ pub(crate) struct Args {
     /// "30 d" [default: keep all]
     #[arg(long, value_name = "TIME")]
     keep_journal: Option<Seconds>,
+    /// Throw away what became of jobs that ended longer ago than this, for example "2000 d"; reports
+    /// of that time lose them [default: keep all]
+    #[arg(long, value_name = "TIME")]
+    keep_history: Option<Seconds>,
     /// Time limit per plan. A plan that takes longer is dropped, and the next ones search less; one
     /// that does only what it must is always taken [default: "1 s"]
     #[arg(long, value_name = "TIME", value_parser = plan_limit)]
@@ -250,7 +254,7 @@ fn drive<B: Backend + Metered>(args: &Args, service: Service<B>, feed: impl Feed
     }
     let policy = policy_again(&args.policy)?;
     let mut drive = Drive::new(controller, cluster_clock, (&args.policy, policy), stay);
-    drive.keep(Keep { younger_than: args.keep_journal });
+    drive.keep(Keep { younger_than: args.keep_journal, ended_within: args.keep_history });
     let limit = args.plan_limit.unwrap_or(PLAN_LIMIT);
     drive.plan_beside(limit).map_err(|error| Failure::Failed(error.into()))?;
     if mode == Some(Mode::Advise) {

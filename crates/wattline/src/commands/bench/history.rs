@@ -292,7 +292,7 @@ fn make(args: &Args, path: &Path, ended: u32) -> Result<()> {
     let instance = instance(args)?;
     // Ended jobs are only watched: nobody plans while the history is made.
     let mut controller = open(args, &instance, path, site::WATCH)?;
-    let keep = Keep { younger_than: Some(Seconds::ZERO) };
+    let keep = Keep { younger_than: Some(Seconds::ZERO), ..Keep::default() };
     let mut now = instance.start;
     let (mut made, progress) = (0, crate::progress::Progress::new(ended as usize, "ended jobs"));
     while made < ended {
@@ -393,7 +393,10 @@ fn measure(args: &Args, path: &Path) -> Result<Measured> {
     let middle = instance.start + APART * (ended as f64 / 2.0);
     let (began, mut report_jobs) = (Instant::now(), 0);
     history
-        .between(middle, middle + day, |_| report_jobs += 1)
+        .between(middle, middle + day, |_| {
+            report_jobs += 1;
+            true
+        })
         .map_err(|error| Failure::Failed(error.into()))?;
     let report_s = began.elapsed().as_secs_f64();
     let began = Instant::now();

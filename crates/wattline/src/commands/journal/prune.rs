@@ -12,7 +12,8 @@ use wattline_core::units::Seconds;
 #[command(
     group = clap::ArgGroup::new("what").required(true).multiple(true),
     after_help = "Example:\n  wattline journal prune /var/lib/wattline/journal --older-than \"90 d\" --to-size \"2 GB\"\n\n\
-                  The controller must not run; one that runs prunes by itself with --keep-journal."
+                  The controller must not run; one that runs prunes by itself with --keep-journal\n                  \
+                  and --keep-history."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -20,7 +21,12 @@ pub(crate) struct Args {
     /// Throw entries away that are older than this, before the last entry, for example "30 d"
     #[arg(long, value_name = "TIME", group = "what")]
     older_than: Option<Seconds>,
-    /// Throw the oldest entries away until the file has at most this size, for example "500 MB"
+    /// Throw away what became of jobs that ended longer ago than this, for example "2000 d"; reports
+    /// of that time lose them
+    #[arg(long, value_name = "TIME", group = "what")]
+    history_older_than: Option<Seconds>,
+    /// Throw the oldest entries away until the file has at most this size, for example "500 MB"; if
+    /// they are too few, then also jobs that ended longest ago
     #[arg(long, value_name = "SIZE", group = "what", value_parser = size)]
     to_size: Option<u64>,
     /// Only say what would be thrown away
@@ -36,6 +42,7 @@ struct Report {
     schema: &'static str,
     dry_run: bool,
     pruned_entries: u64,
+    pruned_jobs: u64,
     first_entry: u64,
     /// No restart needs entries up to this one.
     covered: u64,
@@ -55,15 +62,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         )),
         error => Failure::input(error),
     })?;
-    let what = Prunable { older_than: args.older_than, to_bytes: args.to_size };
+    let what = Prunable {
+        older_than: args.older_than,
+        ended_before: args.history_older_than,
+        to_bytes: args.to_size,
+    };
     let pruned = store.prune(&what, args.dry_run);
     let pruned = pruned.map_err(|error| Failure::Failed(error.into()))?;
+    // Otherwise a copy of the file alone would be taken for one of a journal that is being written.
+    store.close().map_err(|error| Failure::Failed(error.into()))?;
     if args.json {
-        let Pruned { entries, first, covered, bytes_before, bytes_after } = pruned;
+        let Pruned { entries, ended_jobs, first, covered, bytes_before, bytes_after } = pruned;
         return output::json(&Report {
             schema: "wattline.journal-prune/1",
             dry_run: args.dry_run,
             pruned_entries: entries,
+            pruned_jobs: ended_jobs,
             first_entry: first,
             covered,
             bytes_before,
@@ -75,20 +89,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn text(pruned: &Pruned, dry_run: bool) -> String {
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
-    let Pruned { entries, first, covered, bytes_before, bytes_after } = *pruned;
-    match (entries, covered) {
+    let Pruned { entries, ended_jobs, first, covered, bytes_before, bytes_after } = *pruned;
+    let jobs = match ended_jobs {
+        0 => String::new(),
+        jobs => format!(" and {jobs} ended jobs"),
+    };
+    match (entries + ended_jobs, covered) {
         (0, 0) => "nothing can be pruned: a restart needs all entries until there are two sound \
                    snapshots; a controller takes them as it runs"
             .to_owned(),
         (0, covered) => format!(
-            "nothing to prune: restarts need entries after {covered}, and those before are as young \
-             and as few as asked for"
+            "nothing to prune: restarts need entries after {covered}, and what came before is as \
+             young and as little as asked for"
         ),
-        (entries, _) if dry_run => {
-            format!("{entries} entries would be pruned; the first one left would be {first}")
-        }
-        (entries, _) => format!(
-            "{entries} entries pruned, {} freed: from {} to {}; the first one left is {first}",
+        _ if dry_run => format!(
+            "{entries} entries{jobs} would be pruned; the first entry left would be {first}"
+        ),
+        _ => format!(
+            "{entries} entries{jobs} pruned, {} freed: from {} to {}; the first entry left is {first}",
             mb(bytes_before.saturating_sub(bytes_after)),
             mb(bytes_before),
             mb(bytes_after)
