@@ -15,13 +15,13 @@ use super::ways::Way;
 use crate::ordered_par_map::ordered_par_map;
 
 /// A job weighs by its time left to this power, inverted. Mean completion time of Pollux's three
-/// workloads in seconds, and of `ones-64` with five seeds: 2,565 / 1,967 / 2,197 and 401; with 0.5
-/// 2,532 / 1,984 / 2,225 and 399, with 0.7 2,589 / 1,995 / 2,213 and 396. Under the rule that short jobs
+/// workloads in seconds, and of `ones-64` with five seeds: 2,557 / 1,976 / 2,207 and 396; with 0.5
+/// 2,566 / 1,974 / 2,222 and 403, with 0.7 2,558 / 1,981 / 2,212 and 398. Under the rule that short jobs
 /// go first and the rest grow when nothing waits: 2,706 / 2,022 / 2,354 and 393.
 const SHORTNESS: f64 = 0.4;
 /// Seconds of a restart count this many times when GPUs are split anew in a rollout. With 1 the figures
-/// above are 2,522 / 1,981 / 2,220 and 405, with 3 2,557 / 1,976 / 2,207 and 396.
-const RESTARTS: f64 = 2.0;
+/// above are 2,522 / 1,981 / 2,220 and 405, with 2 2,565 / 1,967 / 2,197 and 401.
+const RESTARTS: f64 = 3.0;
 /// Seconds of a restart at once count this many times: jobs that come may undo what it is for. With 1
 /// `ones-64` takes 2 % longer, with 3 1 %.
 const RESTART_NOW: f64 = 1.5;
