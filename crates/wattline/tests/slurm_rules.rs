@@ -275,7 +275,7 @@ fn impossible(site: &Site) {
 fn owners_changes(site: &mut Site) {
     let busy = site.submit("bob", 600, "", &["-p", "open", "-w", "n1", "--gres=gpu:4"]);
     site.wait("all nodes to be busy", || site.runs(busy));
-    let job = site.submit("alice", 5, "", &["--gres=gpu:4", "-t", "1"]);
+    let job = site.submit("alice", 20, "", &["--gres=gpu:4", "-t", "1"]);
     let id = format!("JobId={job}");
     site.wait("it to be known", || !site.why(job).is_empty());
     // More memory than any node has, which is told; then less.
