@@ -87,12 +87,16 @@ open=$(submit bob --partition=open --gres=gpu:1 --output=/dev/null --wrap='sleep
 until_is 10 RUNNING show "$open" state
 same "admin comment in an open partition" "$(show "$open" admin_comment)" "(null)"
 for user in alice bob; do
-  for change in "release $job" "update JobId=$job Priority=1000" "update JobId=$job Nice=0" \
+  for change in "update JobId=$job Priority=1000" "update JobId=$job Nice=0" \
     "update JobId=$job Nice=-5" "update JobId=$job Nice=5" "update JobId=$job AdminComment=wattline/1" \
     "update JobId=$job Partition=open"; do
     refused as $user scontrol $change
   done
 done
+refused as bob scontrol release "$job"
+# What an owner holds and releases is his begin time: the gate's hold stays.
+as alice scontrol release "$job"
+same "a job whose owner released it" "$(squeue -h -j "$job" -o '%T %Q')" "PENDING 0"
 refused as bob scontrol update "JobId=$open" Partition=gpu
 refused as bob scancel "$job"
 as alice scontrol update "JobId=$job" Comment=hello
@@ -118,7 +122,6 @@ saved=$(value " $(cat "$job.state")" done)
 at_least "$saved" 1 || die "nothing was saved"
 stop=$(grep ' stop ' "$job.out")
 same "why it stopped" "$(value "$stop" why) $(value "$stop" done)" "usr1 $saved"
-refused as alice scontrol release "$job"
 refused as alice scontrol update "JobId=$job" Nice=0
 until_is 15 "PENDING 0" squeue --noheader --jobs="$term" --format='%T %Q'
 same "why the other stopped" "$(value "$(grep ' stop ' "$term.out")" why)" "term"
