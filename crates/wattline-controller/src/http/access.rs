@@ -155,7 +155,7 @@ impl Access {
         let named = self.quotas.users.get(name).and_then(|own| own.weight);
         let weight = self.max_weights.get(name).copied().or(named).or(self.max_weight);
         let weight = weight.unwrap_or(quota.weight);
-        // Nobody may have more than his accounts.
+        // A user may not have more than his accounts.
         let weight = match self.quotas.account_weight(name) {
             Some(most) if most.get() < weight.get() => most,
             _ => weight,

@@ -10,7 +10,7 @@ use wattline_api::JobRow;
 use wattline_core::Timestamp;
 use wattline_core::units::Joules;
 
-/// Whoever waits for others' look-ups waits no longer than this.
+/// The longest that a request waits for the look-ups of others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks something up on a thread that may wait for the disk, in a share of the user's: a page may

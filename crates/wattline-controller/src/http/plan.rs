@@ -81,7 +81,7 @@ pub(super) async fn plan(
         let help = "ask an administrator for another role";
         return Err(Refusal::forbidden("your role is read-only: you cannot plan views", help));
     }
-    // A view of 4 MB takes memory too, and whoever sends it slowly must keep nobody from planning.
+    // A view of 4 MB takes memory too, and a client that sends it slowly must not block planning.
     let reading = api.reading.take(&who)?;
     let text = body::read(request, &api, api.limits.view).await?;
     let slot = api.planning.take(&who)?;

@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<(Self, Option<PathBuf>), StoreError> {
         let file = files::resolve(path)?;
         let held = match file.exists().then(|| Hold::take(&file)) {
-            // Nobody writes it, and it is only moved.
+            // No process writes it, and it is only moved.
             Some(Err(StoreError::Linked { .. })) | None => None,
             Some(held) => Some(held?),
         };
