@@ -7,6 +7,7 @@ mod lab;
 use lab::{LIMIT, Lab, NODES, Spec};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -196,7 +197,7 @@ fn wrong(lab: &Lab, site: &Path) -> (Vec<String>, Option<i32>) {
 #[test]
 fn what_is_broken_is_named() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let Some(lab) = Lab::up("doctor", &[]) else { return };
+    let Some(mut lab) = Lab::up("doctor", &[]) else { return };
     let site = lab.site("6 kW", "control");
     assert_eq!(wrong(&lab, &site), (Vec::new(), Some(0)));
     assert_eq!(
@@ -255,6 +256,36 @@ fn what_is_broken_is_named() {
         lab.ran("scontrol", &["reconfigure"]);
         lab.until("the old configuration", LONG, || wrong(&lab, &site).0.is_empty());
     }
+
+    // SLURM's commands cannot write JSON where that plugin is not installed.
+    let plugins = lab.path("plugins");
+    fs::create_dir(&plugins).unwrap();
+    let config = lab.ran("scontrol", &["show", "config"]);
+    let installed = config.lines().find(|line| line.starts_with("PluginDir")).unwrap();
+    let installed = installed.split_once('=').unwrap().1.trim();
+    for file in fs::read_dir(installed).unwrap().map(Result::unwrap) {
+        if !file.file_name().to_string_lossy().contains("json") {
+            symlink(file.path(), Path::new(&plugins).join(file.file_name())).unwrap();
+        }
+    }
+    let bare = lab.path("etc/bare.conf");
+    fs::write(&bare, fs::read_to_string(&conf).unwrap() + &format!("\nPluginDir={plugins}\n"))
+        .unwrap();
+    let text = edited(&site, conf.to_str().unwrap(), &bare);
+    assert_eq!(wrong(&lab, &site), one("SLURM's JSON"));
+    fs::write(&site, &text).unwrap();
+
+    // A controller that hangs no longer writes its heartbeat.
+    lab.control(&site);
+    lab.until("an answer", LONG, || lab.ask(&["queue"]).is_some());
+    lab.ran("kill", &["-STOP", &lab.controller_pid().unwrap().to_string()]);
+    lab.until("a heartbeat that is old", LONG, || {
+        let report = json(&wattline("doctor", &lab, &site, &["--json"]));
+        let checks = report["checks"].as_array().unwrap();
+        let beat = checks.iter().find(|check| check["what"] == "heartbeat").unwrap();
+        beat["verdict"] == "warn" && beat["fix"].as_str().unwrap().contains("hangs")
+    });
+    lab.kill_controller();
 
     let pid = fs::read_to_string(lab.folder.join("run/slurmctld.pid")).unwrap();
     lab.ran("kill", &["-9", pid.trim()]);

@@ -246,7 +246,7 @@ fn what_slurm_will_not_start_blocks_nobody_and_its_owner_reads_why() {
     assert_eq!(site.job(elastic).unwrap().state, State::Completed);
     impossible(&site);
     owners_changes(&mut site);
-    typed_gpus(&mut site);
+    other_ways_to_ask(&mut site);
     site.took.sort_by(f64::total_cmp);
     let median = site.took[site.took.len() / 2];
     println!("unrelated jobs started after {median:.1} s (median of {})", site.took.len());
@@ -300,21 +300,35 @@ fn owners_changes(site: &mut Site) {
     site.wait("its start", || site.runs(job));
     assert_eq!(site.gpus(job), 2, "as its owner asked in the end");
     assert_eq!(site.job(job).unwrap().key.restarts, 0, "it started once");
+    // He takes it off its node, and wants it to wait. What is done to a job before the controller has
+    // seen it run counts as a start that failed.
+    std::thread::sleep(Duration::from_secs(4));
+    site.update("alice", &["requeuehold", &job.to_string()]);
+    site.wait("it to be told", || site.why(job).contains("its owner holds it"));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(site.job(job).unwrap().state.waits(), "its owner requeued and held it");
+    site.update("alice", &["release", &job.to_string()]);
+    site.wait("its second start", || site.runs(job));
     site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
 }
 
-/// Elastic jobs that name the type of their GPUs get fewer when that is all there is. (Those that ask by
-/// task or by GPU with CPUs per GPU are not started in another shape yet: SLURM refuses the change.)
-fn typed_gpus(site: &mut Site) {
+/// Elastic jobs that name the type of their GPUs, or ask by task and by GPU, get fewer when that is
+/// all there is.
+fn other_ways_to_ask(site: &mut Site) {
     let half = site.submit("bob", 600, "", &["-p", "open", "-w", "n1", "--gres=gpu:2"]);
     site.wait("half a node to be busy", || site.runs(half));
     let lines = "#WATTLINE gpus=1-4:2 elasticity=malleable checkpoint=term";
-    let options = ["--gres=gpu:h100:4", "-t", "1"];
-    let job = site.submit("alice", 3, lines, &options);
-    site.wait("its start", || site.runs(job));
-    assert_eq!(site.gpus(job), 2);
-    site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
-    let ended = site.job(job).unwrap();
-    assert_eq!((ended.state, ended.key.restarts), (State::Completed, 0));
+    for options in [
+        &["--gres=gpu:h100:4"][..],
+        &["-n", "4", "--gpus-per-task=1", "--cpus-per-gpu=2"][..],
+        &["--gpus=h100:4", "--cpus-per-gpu=2"][..],
+    ] {
+        let job = site.submit("alice", 3, lines, &[options, &["-t", "1"]].concat());
+        site.wait(&format!("{options:?} to start"), || site.runs(job));
+        assert_eq!(site.gpus(job), 2, "{options:?}");
+        site.wait("its end", || site.job(job).is_some_and(|job| job.state.is_over()));
+        let ended = site.job(job).unwrap();
+        assert_eq!((ended.state, ended.key.restarts), (State::Completed, 0), "{options:?}");
+    }
     site.cancel(&[half]);
 }

@@ -162,6 +162,8 @@ pub struct Slurm {
     absent: BTreeMap<JobId, Timestamp>,
     /// When something was last put right about a job.
     corrected: BTreeMap<u32, Timestamp>,
+    /// When a job that SLURM had given up was requeued by us.
+    requeued: BTreeMap<u32, Timestamp>,
     windows: BTreeMap<JobId, MeasurementWindow>,
     meters: Meters,
     /// Jobs of SLURM that are not over, and how many jobs were looked through for them.
@@ -225,6 +227,7 @@ impl Slurm {
             limits_failed: BTreeSet::new(),
             absent: BTreeMap::new(),
             corrected: BTreeMap::new(),
+            requeued: BTreeMap::new(),
             windows: BTreeMap::new(),
             meters: Meters::default(),
             open: (BTreeSet::new(), 0),

@@ -10,6 +10,7 @@ use super::seen::{NodeIs, key, node_is};
 use super::{Slurm, Step};
 use crate::backend::{BackendEvent, Known};
 use crate::job_registry::{ENDED_UNSEEN, JournalNote, Origin, SlurmOrigin};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::engine::Event;
@@ -27,7 +28,7 @@ const MOST_MARKS: u32 = 4;
 /// Why a job waits that somebody has requeued and held, as the full answer and lines say it. One that
 /// SLURM holds itself, because it could not be launched, waits for other reasons.
 const HELD: [&str; 2] = ["JobHeldUser", "job requeued in held state"];
-/// What SLURM shows of a job this long after something was put right about it may have come of that.
+/// A job that we have requeued may be shown as held because of that for this long.
 const LATELY: Seconds = Seconds::new(60.0);
 /// A correction that had no effect is made again after this long.
 const AGAIN: Seconds = Seconds::new(5.0);
@@ -85,6 +86,7 @@ impl Slurm {
             if self.may_correct(now, job.key.id) {
                 let requeue = Instruction::RequeueEnded(JobName::of(job));
                 let mark = self.mark(job, known.registry.slurm(id));
+                self.requeued.insert(job.key.id, now);
                 self.correct(now, job, mark.into_iter().chain([requeue]).collect());
             }
             return;
@@ -345,8 +347,7 @@ impl Slurm {
     /// From now on it is held as the gate has owners hold theirs, which it stays when we are gone.
     fn leave_held(&mut self, now: Timestamp, id: JobId, job: &SlurmJob, known: Known<'_>) {
         let mine = known.registry.slurm(id).is_some_and(|slurm| slurm.controlled);
-        let last = self.corrected.get(&job.key.id);
-        let by_us = last.is_some_and(|last| now < *last + LATELY);
+        let by_us = self.requeued.contains_key(&job.key.id);
         let reason = &job.state_reason;
         let held = job.held && HELD.iter().any(|text| reason.starts_with(text));
         if !mine || !self.controls() || by_us || !held {
@@ -432,6 +433,8 @@ impl Slurm {
     /// Jobs that SLURM has forgotten.
     fn gone(&mut self, now: Timestamp, known: Known<'_>, news: &mut Vec<BackendEvent>) {
         let Some(seen) = &self.seen else { return };
+        self.corrected.retain(|_, last| now < *last + AGAIN);
+        self.requeued.retain(|_, last| now < *last + LATELY);
         let engine = known.engine.state();
         // Jobs that are over are not looked at again, however many there were.
         let (open, looked_through) = &mut self.open;
@@ -439,6 +442,17 @@ impl Slurm {
         open.extend(new.filter(|id| known.registry.slurm(*id).is_some()));
         *looked_through = engine.job_count();
         open.retain(|id| engine.find_job(*id).is_some_and(|job| !job.has_ended()));
+        // Looked through only where there are some of jobs that have ended.
+        if self.asks.len() > open.len() {
+            self.asks.retain(|id, _| open.contains(id));
+        }
+        let numbers = self.refused.len().max(self.submitted.len()).max(self.remarked.len());
+        if numbers > seen.jobs().count() {
+            let shown: BTreeSet<u32> = seen.jobs().map(|job| job.key.id).collect();
+            self.refused.retain(|number| shown.contains(number));
+            self.submitted.retain(|number, _| shown.contains(number));
+            self.remarked.retain(|number, _| shown.contains(number));
+        }
         let missing: Vec<JobId> =
             open.iter().copied().filter(|id| seen.job(*id).is_none()).collect();
         let seen_at = seen.began;

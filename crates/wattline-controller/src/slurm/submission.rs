@@ -84,10 +84,13 @@ impl Slurm {
         let defaults = &self.site.config.defaults;
         let requested = job.gpus_asked();
         let nodes = job.node_count.unwrap_or(1).max(1);
+        // SLURM counts those that come with GPUs only when it starts the job. It refuses fewer CPUs for
+        // each task than come with its GPUs.
+        let with_gpus = job.cpus_per_gpu.unwrap_or(0).saturating_mul(requested);
         let request = Request {
             nodes,
             tasks: job.tasks.unwrap_or(nodes).max(1),
-            cpus: job.cpus.unwrap_or(1).max(1),
+            cpus: job.cpus.unwrap_or(1).max(with_gpus).max(1),
             gpus_per_node: requested.div_ceil(nodes),
             gpu_type: job.gpu_type().map(|name| printable(name).into()),
             way: eligibility::way(job),
