@@ -260,10 +260,11 @@ impl Slurm {
                 Self::ended_unasked(id, job, news);
                 news.push(BackendEvent::Event(Event::Failed { action }));
             }
-            waits if waits.waits() && job.held => {
-                let given_up = self.wanted.get(&action).is_some_and(|wanted| {
-                    matches!(wanted.step, Step::GivingUp(at) if now >= at)
-                        || wanted.step == Step::Failed
+            waits if waits.waits() => {
+                // One that an administrator held meanwhile may have been let go since.
+                let given_up = self.wanted.get(&action).is_some_and(|wanted| match wanted.step {
+                    Step::GivingUp(at) => job.held && now >= at,
+                    step => step == Step::Failed,
                 });
                 if given_up {
                     let wanted = self.wanted.remove(&action);
