@@ -55,7 +55,9 @@ impl Slurm {
     pub(super) fn advance(&mut self, now: Timestamp, id: ActionId, known: Known<'_>) {
         let Some(wanted) = self.wanted.get(&id) else { return };
         let (action, step) = (wanted.action.clone(), wanted.step);
-        if !self.may_advance(now, &action.kind, known) {
+        // What cannot be, or is done, stays so until it is told.
+        let over = matches!(step, Step::Failed | Step::Refused | Step::Done);
+        if over || !self.may_advance(now, &action.kind, known) {
             return;
         }
         let next = match &action.kind {

@@ -139,6 +139,10 @@ pub(super) fn node_is(node: &SlurmNode) -> NodeIs {
     if node.is_usable() {
         return NodeIs::Up;
     }
+    // SLURM starts nothing there, and cannot be told otherwise: it sleeps when its jobs have ended.
+    if node.is(&PowerDown) && node.alloc_cpus > 0 {
+        return NodeIs::Closed;
+    }
     if any(&[PowerDown, PoweringDown, PowerDrain, PowerUp, PoweringUp]) {
         // A node that was asleep and did not come up is down.
         return if node.base == NodeBase::Down { NodeIs::Lost } else { NodeIs::Moving };
@@ -161,9 +165,14 @@ mod tests {
     use crate::slurm::read;
 
     fn is(flags: &str) -> NodeIs {
+        used(flags, 0)
+    }
+
+    fn used(flags: &str, cpus: u32) -> NodeIs {
         let text = format!(
             "{{\"meta\":{{}},\"errors\":[],\"nodes\":[{{\"name\":\"n1\",\"state\":\"idle\",\
-             \"state_flags\":[{flags}],\"gres\":\"gpu:h200:4\",\"cpus\":64}}]}}"
+             \"state_flags\":[{flags}],\"gres\":\"gpu:h200:4\",\"cpus\":64,\
+             \"alloc_cpus\":{cpus}}}]}}"
         );
         node_is(&read::nodes(&text).unwrap()[0])
     }
@@ -177,5 +186,12 @@ mod tests {
         assert_eq!(is("\"POWERED_DOWN\""), NodeIs::Asleep);
         assert_eq!(is("\"POWER_DOWN\""), NodeIs::Moving);
         assert_eq!(is(""), NodeIs::Up);
+    }
+
+    /// Jobs were planned there, and waited until others' had ended.
+    #[test]
+    fn a_node_that_sleeps_as_soon_as_its_jobs_have_ended_takes_nothing_new() {
+        assert_eq!(used("\"POWER_DOWN\"", 2), NodeIs::Closed);
+        assert_eq!(used("\"POWERING_DOWN\"", 0), NodeIs::Moving);
     }
 }

@@ -19,7 +19,8 @@ use wattline_core::Timestamp;
 use wattline_core::action::Action;
 use wattline_core::calendar::Calendar;
 use wattline_core::engine::{Alert, Engine, EngineConfig};
-use wattline_core::ids::JobId;
+use wattline_core::ids::{JobId, NodeId};
+use wattline_core::power::NodePower;
 use wattline_core::prices::Prices;
 use wattline_core::shed::Shed;
 use wattline_core::state::{JobState, Phase, State};
@@ -442,6 +443,20 @@ fn what_an_owner_changes_right_after_the_submission_counts() {
     bench.controller.backend_mut().jobs[1].asks = 2;
     bench.pass(3);
     assert_eq!(bench.job(1).job.gpus.requested, 2);
+}
+
+/// That it is in use was forgotten before it was told, and the node was told to sleep all the same: SLURM
+/// then starts nothing there until the others' jobs have ended.
+#[test]
+fn a_node_that_others_use_is_not_told_to_sleep() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    bench.controller.backend_mut().jobs[0].state = "COMPLETED";
+    bench.pass(3);
+    bench.cut();
+    bench.pass(120);
+    assert_eq!(bench.told("POWER_DOWN"), 0, "{:?}", bench.controller.backend().told);
+    let power = bench.controller.engine().state().node(NodeId(0)).power;
+    assert_eq!(power, NodePower::Up);
 }
 
 /// Its GPUs counted as free, and others were planned there.
