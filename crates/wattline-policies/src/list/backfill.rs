@@ -145,7 +145,12 @@ impl Timeline {
                 ended.sort_unstable();
                 for (end, gpus) in ended {
                     count += gpus;
-                    steps.push((end, count));
+                    // Jobs that end together make one step. Of two, the first would lack GPUs for
+                    // no time at all once a reservation begins there, and no job would run past it.
+                    match steps.last_mut() {
+                        Some((last, free)) if *last == end => *free = count,
+                        _ => steps.push((end, count)),
+                    }
                 }
                 steps
             })
