@@ -327,13 +327,13 @@ impl Timeline {
 
     /// Searches again only where the start that was found may no longer hold.
     fn repair(&mut self, cluster: &Cluster, search: &mut Search) {
-        let of_type = search.shape.gpu_type.index();
         let mut changed = search.found.as_ref().is_some_and(|(start, _)| *start < self.now);
         if !Self::is_on_one_node(cluster, search.shape) {
             let is = |id: &NodeId| cluster.node(*id).gpu_type == search.shape.gpu_type;
-            // Among nodes of several sizes the greedy choice of whole nodes may fit at a later time
-            // although it did not before, with nothing changed in between.
-            if changed || self.uniform[of_type].is_none() || self.unlike.iter().any(is) {
+            // Where nothing is different, no later time fits sooner: the nodes that are free from a
+            // time on are also free from the last change before it on, and more free nodes never
+            // leave a gang without a place.
+            if changed || self.unlike.iter().any(is) {
                 search.found = self.gang(search.shape, search.time);
             }
             return;

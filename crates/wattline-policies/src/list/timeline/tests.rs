@@ -287,7 +287,8 @@ fn of_sizes(nodes: &[(u16, u8)]) -> Cluster {
 fn wanted() -> impl Strategy<Value = Wanted> {
     // Round times, so that jobs end together and reservations begin where others end.
     let seconds = prop_oneof![3 => (1..6_u32).prop_map(|minutes| 60 * minutes), 1 => 1..300_u32];
-    let choice = (0..2_u16, 1..=12_u32, seconds).prop_map(|(gpu_type, gpus, seconds)| {
+    let gpus = prop_oneof![3 => 1..=3_u32, 1 => 1..=12_u32];
+    let choice = (0..2_u16, gpus, seconds).prop_map(|(gpu_type, gpus, seconds)| {
         (Shape { gpu_type: GpuTypeId(gpu_type), gpus }, seconds_of(seconds))
     });
     let runs = prop_oneof![3 => Just(100_u32), 1 => 10..180_u32];
@@ -316,7 +317,7 @@ fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
 }
 
 proptest! {
-    #![proptest_config(wattline_testing::cases(256, 1))]
+    #![proptest_config(wattline_testing::cases(512, 1))]
 
     #[test]
     fn a_repaired_walk_finds_what_the_definition_says(
