@@ -135,6 +135,16 @@ fn backfill_fills_up_after_the_first_jobs_have_started() {
     assert_eq!(planned.len(), 8, "the depth is about those who wait");
 }
 
+/// Two jobs that end together made two steps of the timeline at the same time. After a reservation
+/// was taken from both, the first showed no free GPU, and the job that fits beside it waited.
+#[test]
+fn backfill_runs_a_job_past_a_time_at_which_two_others_end_together() {
+    let long = Job { work: Work(1500.0), ..rigid(1) };
+    let jobs = vec![rigid(1), rigid(1), rigid(2), long];
+    let planned = first_planned(&scenario(&[(0, 3)], jobs, None), "fifo+backfill=2");
+    assert_eq!(planned, [0, 1, 3], "the third GPU is free all the time");
+}
+
 /// One that cannot run anywhere took the place of one that can.
 #[test]
 fn backfill_does_not_reserve_for_what_cannot_run() {

@@ -10,6 +10,7 @@
 
 mod backfill;
 mod queue;
+mod timeline;
 
 pub(crate) use queue::{Rank, WaitingJobs};
 
@@ -17,6 +18,7 @@ use crate::placing::{
     Choice, Draft, FreeGpus, UniformCap, choices, raise_limits, start_at_any_limit,
 };
 use std::collections::BTreeSet;
+use timeline::Timeline;
 use wattline_core::ids::{JobId, MenuId, NodeId};
 use wattline_core::job::Job;
 use wattline_core::placement::{Allocation, Placement};
@@ -54,6 +56,8 @@ pub(crate) struct ListPolicy {
     idle_since: Vec<Option<Timestamp>>,
     blocked: Vec<bool>,
     choices: Vec<Choice>,
+    /// Only used for backfill.
+    timeline: Timeline,
     /// Of the present plan.
     cap: Option<UniformCap>,
 }
@@ -72,6 +76,7 @@ impl ListPolicy {
             idle_since: Vec::new(),
             blocked: Vec::new(),
             choices: Vec::new(),
+            timeline: Timeline::default(),
             cap: None,
         }
     }
@@ -86,6 +91,7 @@ impl ListPolicy {
                 self.idle.clear();
                 self.idle_since = vec![None; view.state.cluster().nodes().len()];
                 self.free = FreeGpus::new(view.state);
+                self.timeline = Timeline::new(view.state.cluster());
                 for (id, _) in view.state.unfinished_jobs() {
                     self.sync_job(view, id);
                 }

@@ -4,7 +4,9 @@
 //! of the others does. Asking each menu's first job therefore gives the same starts as asking
 //! every waiting job in turn, at a cost that does not grow with the queue.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeSet, BinaryHeap};
 use wattline_core::ids::{JobId, MenuId};
 use wattline_core::job_table::JobTable;
 
@@ -56,16 +58,22 @@ impl WaitingJobs {
             .min()
     }
 
-    /// All jobs, first to last.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = JobId> + '_ {
-        let mut heads: Vec<_> = self.menus.iter().map(|jobs| jobs.iter().peekable()).collect();
+    /// All jobs with their ranks, first to last.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (Rank, JobId)> + '_ {
+        let mut rest: Vec<_> = self.menus.iter().map(|jobs| jobs.iter()).collect();
+        let heads = rest.iter_mut().enumerate();
+        let mut heads: BinaryHeap<_> =
+            heads.filter_map(|(at, jobs)| Some(Reverse((*jobs.next()?, at)))).collect();
         std::iter::from_fn(move || {
-            let (at, _) = heads
-                .iter_mut()
-                .enumerate()
-                .filter_map(|(at, jobs)| jobs.peek().map(|job| (at, **job)))
-                .min_by_key(|(_, job)| *job)?;
-            heads[at].next().map(|(_, job)| *job)
+            let mut head = heads.peek_mut()?;
+            let Reverse((first, at)) = *head;
+            match rest[at].next() {
+                Some(next) => *head = Reverse((*next, at)),
+                None => {
+                    PeekMut::pop(head);
+                }
+            }
+            Some(first)
         })
     }
 }

@@ -9,7 +9,7 @@ mod defragment;
 mod gang;
 mod racks;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod space;
 
 pub(crate) use defragment::{Mover, make_room};

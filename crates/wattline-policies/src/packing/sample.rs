@@ -5,7 +5,7 @@ use wattline_core::ids::GpuTypeId;
 use wattline_core::units::{Seconds, Watts};
 
 /// Nodes of 8 GPUs in these racks.
-pub(super) fn cluster(racks: &[u32]) -> Cluster {
+pub(crate) fn cluster(racks: &[u32]) -> Cluster {
     let card = GpuType {
         name: "card".into(),
         idle: Watts::new(10.0),
