@@ -1,7 +1,7 @@
 //! What ways to run cost: time, energy, lateness, restarts.
 
+use super::candidates::Way;
 use super::model::{Item, Problem, Slot};
-use super::ways::Way;
 
 /// What is lost by a restart counts so many times: predictions are not that good, and the next plan
 /// may see it otherwise.

@@ -3,9 +3,9 @@
 //! It follows from the latest jobs, finished or not, and not from who waits at the moment: a price
 //! that moved with every event would have jobs change shape with it.
 
+use super::candidates::{Way, Ways};
 use super::model::Problem;
 use super::prices::PriceCurve;
-use super::ways::{Way, Ways};
 use wattline_core::state::JobState;
 
 /// The latest jobs that are looked at.

@@ -1,10 +1,10 @@
 //! Nodes are filled, most pressing jobs first, at the market's prices.
 
+use super::candidates::Way;
 use super::market::{Level, Market};
 use super::model::{Draft, Item, Problem, Slot};
 use super::nodes::Nodes;
 use super::waiting::{Behind, Company};
-use super::ways::Way;
 
 /// After so many jobs that do not fit, nobody else is tried.
 const TRIES: usize = 200;

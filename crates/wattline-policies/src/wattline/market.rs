@@ -9,8 +9,8 @@
 //! These prices are the multipliers of the capacity constraints in the relaxed problem, found by a
 //! subgradient method; the bound that `compare` prints rests on the same idea.
 
+use super::candidates::Way;
 use super::model::{Item, Problem};
-use super::ways::Way;
 use crate::ordered_par_map::ordered_par_map;
 use std::ops::Range;
 

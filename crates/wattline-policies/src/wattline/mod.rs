@@ -1,30 +1,30 @@
 //! Wattline's own policy: one search over order, GPU count and type, place, batch, power limit and
 //! sleeping nodes, for cost, completion time, or completion time under an energy bound.
 //!
-//! Jobs that are there, and those that are expected ([`foreseen`]), bid for GPU time and watts until
+//! Jobs that are there, and those that are expected ([`arrivals`]), bid for GPU time and watts until
 //! prices over the hours to come balance what is asked for and what there is ([`market`]). So every
 //! job is judged by what it costs to its own end, now and later. Nodes are then filled ([`fill`]):
 //! whoever loses most by waiting goes first, in the way that is cheapest at these prices. A job that
 //! runs pays its restart before it is moved, so few are. With a handful of jobs whole schedules are
-//! tried instead ([`complete`]). Whoever had to hurry takes less as soon as there is time ([`ease`]).
+//! tried instead ([`anneal`]). Whoever had to hurry takes less as soon as there is time ([`downshift`]).
 //! Where time counts, GPUs are also split by what one more is worth to
 //! each ([`share`]), and the plan is taken that does best when all jobs are run to their ends
-//! ([`rollout`]). To whoever has waited too long a place is owed ([`owed`]).
+//! ([`rollout`]). To whoever has waited too long a place is owed ([`starvation`]).
 //!
 //! Where most jobs must keep what they get, all of them are given reservations in a complete schedule
 //! instead ([`reservations`]).
 
-mod complete;
+mod anneal;
+mod arrivals;
+mod candidates;
 mod costs;
-mod ease;
+mod downshift;
 mod energy;
 mod fill;
-mod foreseen;
 mod market;
 mod model;
 mod nodes;
 mod objective;
-mod owed;
 mod place;
 mod prices;
 mod reservations;
@@ -32,10 +32,10 @@ mod rollout;
 mod search;
 mod settle;
 mod share;
+mod starvation;
 #[cfg(test)]
 mod tests;
 mod waiting;
-mod ways;
 
 use model::Problem;
 pub(crate) use objective::Goal;

@@ -1,11 +1,11 @@
 //! What is to be planned, in dense numbers.
 
-use super::foreseen::{self, Coming};
+use super::arrivals::{self, Coming};
+use super::candidates::{Way, Ways};
 use super::nodes::{NO_CLASS, Nodes, Spot};
 use super::objective::{Goal, Lateness, Objective};
-use super::owed::Owed;
 use super::prices::PriceCurve;
-use super::ways::{Way, Ways};
+use super::starvation::Owed;
 use crate::placing::alike;
 use std::ops::Range;
 use wattline_core::cluster::{Node, NodeDraw};
@@ -221,7 +221,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         problem.sum_up();
         // Where every second counts and jobs can be moved, whoever comes is served when it is there.
         if problem.deadlines && !problem.rigid {
-            foreseen::foresee(&mut problem, objective, &mut known);
+            arrivals::foresee(&mut problem, objective, &mut known);
         }
         problem
     }

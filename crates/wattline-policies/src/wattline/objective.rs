@@ -41,7 +41,7 @@ pub(super) struct Objective {
 }
 
 /// A job that has been there for this many times its shortest run time, but at least `LEAST` and at
-/// most `MOST` seconds, is overdue: it goes first, and GPUs are kept for it (`owed.rs`).
+/// most `MOST` seconds, is overdue: it goes first, and GPUs are kept for it (`starvation.rs`).
 const PATIENCE: f64 = 20.0;
 const LEAST: f64 = 12.0 * 3600.0;
 const MOST: f64 = 7.0 * 24.0 * 3600.0;

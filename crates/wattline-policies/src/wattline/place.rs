@@ -1,8 +1,8 @@
 //! Where ways to run fit, and what that adds in watts.
 
+use super::candidates::Way;
 use super::model::{Draft, Problem};
 use super::nodes::{Nodes, Spot};
-use super::ways::Way;
 
 impl Problem<'_, '_> {
     /// Where a way fits best: the fewest more watts, then the fewest GPUs left over.

@@ -10,9 +10,9 @@
 //! the jobs to come, and changing the order from event to event breaks reservations for gains that
 //! never arrive (decision 38 has the figures).
 
+use super::candidates::Way;
 use super::model::{Draft, Item, Problem, Slot};
 use super::nodes::{NO_CLASS, Nodes};
-use super::ways::Way;
 use crate::schedule::{Bare, MIN_HOLD, Place, Profile};
 use wattline_core::job::Elasticity;
 

@@ -8,10 +8,10 @@
 //! with nodes, or with one guess at arrivals, small differences between candidates would drown in
 //! noise.
 
+use super::candidates::Way;
 use super::fill::PROMISE;
 use super::model::{Draft, Problem};
 use super::share::{Choice, Pool, split};
-use super::ways::Way;
 use crate::ordered_par_map::ordered_par_map;
 
 /// A job weighs by its time left to this power, inverted. Mean completion time of Pollux's three

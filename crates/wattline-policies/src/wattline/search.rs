@@ -3,8 +3,8 @@
 //! The market's prices are right for all jobs together and over hours. At one moment more or fewer
 //! GPUs may be free than it reckons with, so nodes are filled at dearer and cheaper levels too.
 
-use super::complete;
-use super::ease;
+use super::anneal;
+use super::downshift;
 use super::fill::{Filled, Filler};
 use super::market::{Level, Market, USUAL};
 use super::model::{Draft, Problem};
@@ -48,8 +48,8 @@ fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     }
     let best = best.map(|best| best.draft).unwrap_or_default();
     let order = || filler.order(USUAL);
-    let mut best = complete::complete(problem, &best, order, bounds).unwrap_or(best);
-    ease::ease(problem, &mut best);
+    let mut best = anneal::anneal(problem, &best, order, bounds).unwrap_or(best);
+    downshift::downshift(problem, &mut best);
     best
 }
 

@@ -1,10 +1,10 @@
 //! From the search's draft to a plan with GPUs, nodes and reasons.
 
-use super::ease;
+use super::candidates::Way;
+use super::downshift;
 use super::model::{Draft, Problem};
 use super::nodes::Nodes;
 use super::reservations::Planned;
-use super::ways::Way;
 use crate::placing::{NodeTargets, lowest, pays_after};
 use wattline_core::Timestamp;
 use wattline_core::ids::NodeId;
@@ -164,7 +164,7 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
         view.prices.next_change(view.now).map_or(soon, |change| change.min(soon))
     });
     // Whoever is next in line is served at the next plan, also if nothing happens until then.
-    let change = ease::first_change(problem, draft);
+    let change = downshift::first_change(problem, draft);
     let change = change.map(|wait| view.now + Seconds::new(wait.max(least)));
     let line = problem.owed.line_behind.then_some(view.now + BRIEFLY);
     let next = problem.owed.next.map(|left| view.now + Seconds::new(left.max(0.0) + 1.0));

@@ -7,11 +7,11 @@
 //! run has such a worth per second, and GPUs go, a few at a time, to whoever gains most for each. When
 //! somebody comes or ends, the GPUs are split anew, as far as that is worth the restarts.
 
+use super::candidates::Way;
 use super::fill::Filler;
 use super::market::{Level, USUAL};
 use super::model::{Draft, Problem, Slot};
 use super::nodes::{Nodes, Spot};
-use super::ways::Way;
 use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 

@@ -3,8 +3,8 @@
 mod late;
 mod rollout;
 
+use super::arrivals;
 use super::fill::Filler;
-use super::foreseen;
 use super::market::{Level, Market};
 use super::model::{Problem, Slot};
 use super::objective::{Goal, Objective};
@@ -204,7 +204,7 @@ fn the_jobs_of_the_last_while_are_expected_again() {
     let jobs = || (0..61).map(|n| job(60.0 * f64::from(n), Elasticity::Malleable));
     let coming = |now: f64| {
         look(now, jobs(), None, |problem| {
-            let ahead = foreseen::AHEAD * problem.mean_fastest;
+            let ahead = arrivals::AHEAD * problem.mean_fastest;
             let times: Vec<f64> = problem.coming.iter().map(|coming| coming.at).collect();
             (ahead, times)
         })

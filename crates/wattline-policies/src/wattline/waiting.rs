@@ -6,10 +6,10 @@
 //! once if they start too, so nobody waits for them. Lateness counts on the other side. Where
 //! neither is to be had, a job that waits only gets later, however dear energy is.
 
+use super::candidates::Way;
 use super::market::{Market, USUAL};
 use super::model::{Draft, Item, Problem};
 use super::nodes::{NO_CLASS, Nodes, Spot};
-use super::ways::Way;
 
 /// From when on a job that waits may find others to share a node with.
 pub(super) struct Company {

@@ -1,8 +1,8 @@
 //! Jobs that are expected: those of the last while, once more.
 
+use super::candidates::Ways;
 use super::model::{Item, Problem, commits};
 use super::objective::{Lateness, Objective};
-use super::ways::Ways;
 use wattline_core::ids::JobId;
 use wattline_core::state::JobState;
 

@@ -5,9 +5,9 @@
 //! against being late. The change itself is made when its time has come, whatever else is planned: it
 //! takes fewer GPUs, less GPU time and less energy than going on as it is, and the job is in time.
 
+use super::candidates::Way;
 use super::costs::RESTARTS;
 use super::model::{Draft, Item, Problem, Slot};
-use super::ways::Way;
 
 /// A change must save this part of the energy that is left, beside its restart: predictions are not
 /// good enough for less.
@@ -60,7 +60,7 @@ impl Problem<'_, '_> {
 }
 
 /// Whoever goes on as it is, and would be in time in a way that takes less, changes to that.
-pub(super) fn ease(problem: &Problem<'_, '_>, draft: &mut Draft) {
+pub(super) fn downshift(problem: &Problem<'_, '_>, draft: &mut Draft) {
     let mut nodes = problem.filled(draft);
     for (at, place) in draft.iter_mut().enumerate() {
         let item = &problem.items[at];

@@ -5,10 +5,10 @@
 //! or two, and only these are judged again. Annealing over such schedules comes close to the best
 //! one there is; with many jobs it would not, and what the market says is then as good.
 
+use super::candidates::Way;
 use super::model::{Class, Draft, Item, Problem, Slot};
 use super::nodes::NO_CLASS;
 use super::search::Search;
-use super::ways::Way;
 use crate::ordered_par_map::ordered_par_map;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
@@ -91,7 +91,7 @@ struct Judge<'p, 'v, 'a> {
 }
 
 /// Improves a solution by scheduling all jobs completely, if they are few.
-pub(super) fn complete(
+pub(super) fn anneal(
     problem: &Problem<'_, '_>,
     found: &Draft,
     order: impl FnOnce() -> Vec<u32>,
