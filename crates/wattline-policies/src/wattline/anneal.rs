@@ -15,21 +15,6 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 
-/// No more jobs than this are scheduled completely.
-const MOST_JOBS: usize = 10;
-const MOST_NODES: usize = 64;
-/// Schedules tried for each job from one beginning; each counts as a unit of work.
-const TRIES_PER_JOB: usize = 1600;
-/// Where annealing begins, each on its own, and ends, as parts of the cost. A cold one improves what
-/// there is, a hot one finds what is quite different.
-const HOT: [f64; 3] = [0.02, 0.1, 0.4];
-const COLD: f64 = 0.002;
-/// What is lost by a restart counts this many times, and a part of what the rest of the job's energy
-/// costs. Total cost over the best reference method on 24 ANDREAS instances at loads of 0.5 and less:
-/// 0.821 on average; 0.824 with half of it, 0.830 with 2.5.
-const RESTARTS: f64 = 1.0;
-const ENERGY: f64 = 0.1;
-
 /// What is decided for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Task {
@@ -98,8 +83,9 @@ pub(super) fn anneal(
     bounds: &Search,
 ) -> Option<Draft> {
     let nodes = problem.view.state.cluster().nodes().len();
-    let jobs = problem.items.len();
-    if jobs == 0 || jobs > MOST_JOBS || nodes > MOST_NODES || problem.budget.is_finite() {
+    let (jobs, tuning) = (problem.items.len(), problem.tuning);
+    let few = (1..=tuning.anneal_jobs_max).contains(&jobs) && nodes <= tuning.anneal_nodes_max;
+    if !tuning.annealing || !few || problem.budget.is_finite() {
         return None;
     }
     if problem.ways.iter().any(|way| way.nodes > 1) || problem.items.iter().any(|i| i.overdue) {
@@ -112,9 +98,10 @@ pub(super) fn anneal(
         return None;
     }
     let first = Judge::new(problem, &terms).schedule_of(found, &order());
-    let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize / HOT.len());
+    let hot = tuning.anneal_hot;
+    let tries = (tuning.anneal_tries_per_job * jobs).min(bounds.work as usize / hot.len());
     let chains: Vec<(f64, u64)> =
-        HOT.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
+        hot.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
     let ends = ordered_par_map(&chains, |(hot, seed)| {
         Judge::new(problem, &terms).anneal(first.clone(), *hot, tries, *seed)
     });
@@ -136,13 +123,13 @@ fn hosts(problem: &Problem<'_, '_>, way: &Way) -> Vec<u32> {
 
 /// What a job must gain beyond what its restart costs.
 fn moving(problem: &Problem<'_, '_>, at: usize) -> f64 {
-    let item = &problem.items[at];
+    let (item, tuning) = (&problem.items[at], problem.tuning);
     let Some(now) = item.now.as_ref().filter(|_| item.runs) else { return 0.0 };
     let way = problem.way(now.way);
     let time = item.work / way.rate + item.restart;
-    let own = way.gpus() * way.power.max(100.0);
-    let energy = ENERGY * problem.prices.watt(0.0, time) * own;
-    problem.hysteresis * (energy + item.weight * item.restart * RESTARTS)
+    let own = way.gpus() * way.power.max(tuning.anneal_min_gpu_w);
+    let energy = tuning.anneal_restart_energy * problem.prices.watt(0.0, time) * own;
+    tuning.hysteresis * (energy + item.weight * item.restart * tuning.anneal_restart)
 }
 
 /// A job comes before or after another on its node.
@@ -170,7 +157,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
     /// of that. Gives the best one there was.
     fn anneal(&mut self, first: Schedule, hot: f64, tries: usize, seed: u64) -> Schedule {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let cooling = (COLD / hot).powf(1.0 / tries.max(1) as f64);
+        let cooling = (self.problem.tuning.anneal_cold / hot).powf(1.0 / tries.max(1) as f64);
         let (mut now, mut cost) = (first.clone(), first.cost());
         let (mut best, mut least) = (first.clone(), cost);
         let (mut next, mut heat) = (first, hot);

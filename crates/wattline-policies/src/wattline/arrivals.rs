@@ -6,18 +6,6 @@ use super::objective::{Lateness, Objective};
 use wattline_core::ids::JobId;
 use wattline_core::state::JobState;
 
-/// How far ahead, in mean shortest run times: a job that may run on 64 GPUs in a hundredth of the time
-/// does not need to look ahead for the days it would take on one. Sums of total cost over five seeds of
-/// `overload` and `capped-60`, and of ElasticFlow's two peers: 2,252, 2,654 and 403 EUR; with 1.5 2,285,
-/// 2,906 and 409, with 4 2,236, 2,897 and 403; with the mean time in the most frugal way 2,204, 2,866
-/// and 591 (`andreas+greedy` 406).
-pub(super) const AHEAD: f64 = 2.5;
-/// No more jobs than this are expected; of more, some stand for all.
-const MOST: usize = 300;
-
-/// What has been seen is taken to repeat itself so often at most.
-const REPEATS: f64 = 20.0;
-
 /// A job that is expected.
 pub(super) struct Coming {
     /// Seconds from now.
@@ -28,10 +16,11 @@ pub(super) struct Coming {
 }
 
 /// Who comes within a while, if the next while is like the last.
-pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective, known: &mut Ways) {
+pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective<'_>, known: &mut Ways) {
     let view = problem.view;
     let now = view.now;
-    let ahead = AHEAD * problem.mean_fastest;
+    let tuning = problem.tuning;
+    let ahead = tuning.ahead_runs * problem.mean_fastest;
     let Some(first) = view.state.first_submit() else { return };
     // At the beginning little has been seen, and that is taken to repeat itself.
     let seen = ahead.min(now.since(first).get());
@@ -43,8 +32,8 @@ pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective, know
     let mut jobs: Vec<(JobId, &JobState)> = latest.take_while(|(_, j)| age(j) < seen).collect();
     jobs.reverse();
     let recent = jobs.len();
-    let again = (ahead / seen).min(REPEATS);
-    let step = (recent as f64 * again / MOST as f64).ceil().max(1.0) as usize;
+    let again = (ahead / seen).min(tuning.expected_repeats);
+    let step = (recent as f64 * again / tuning.expected_max as f64).ceil().max(1.0) as usize;
     let mut turn = 0.0;
     while turn < again {
         for (id, job) in jobs.iter().step_by(step) {
@@ -59,7 +48,7 @@ pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective, know
 
 fn add(
     problem: &mut Problem<'_, '_>,
-    objective: &Objective,
+    objective: &Objective<'_>,
     known: &mut Ways,
     (id, job): (JobId, &JobState),
     at: f64,

@@ -3,6 +3,7 @@
 //! A job may have hundreds. Those that another beats in GPUs, time and energy alike are dropped,
 //! and what is left of a shape is thinned to its fastest, its most frugal and some between.
 
+use super::constants::Tuning;
 use std::collections::BTreeMap;
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{MenuId, WorkloadId};
@@ -39,10 +40,13 @@ impl Way {
         job: &JobState,
         view: &ClusterView<'_>,
         configuration: Configuration,
+        tuning: &Tuning,
     ) -> Option<Self> {
         let prediction = view.predictor.predict(&job.job, &configuration)?;
         let sound = prediction.rate.0.is_finite() && prediction.rate.0 > 0.0;
-        let (sooner, later) = (prediction.time_quantile(0.2), prediction.time_quantile(0.8));
+        let tail = tuning.run_time_tail;
+        let (sooner, later) =
+            (prediction.time_quantile(tail), prediction.time_quantile(1.0 - tail));
         sound.then_some(Self {
             shape: configuration.shape(),
             nodes: configuration.nodes,
@@ -64,19 +68,16 @@ impl Way {
 type Key = (WorkloadId, MenuId, bool, [u32; 3], [u32; 3]);
 
 /// The ways of all jobs, looked up once for jobs that are alike.
-pub(super) struct Ways {
+pub(super) struct Ways<'t> {
     known: BTreeMap<Key, Vec<Way>>,
     /// Whether a power limit is worth choosing: not where all that is counted is time.
     limits: bool,
+    tuning: &'t Tuning,
 }
 
-/// Most ways kept per shape and per job.
-const PER_SHAPE: usize = 4;
-const SHAPES: usize = 8;
-
-impl Ways {
-    pub(super) fn new(limits: bool) -> Self {
-        Self { known: BTreeMap::new(), limits }
+impl<'t> Ways<'t> {
+    pub(super) fn new(limits: bool, tuning: &'t Tuning) -> Self {
+        Self { known: BTreeMap::new(), limits, tuning }
     }
 
     /// All ways of a job that are worth a thought.
@@ -85,30 +86,35 @@ impl Ways {
         let adaptive = job.job.elasticity == Elasticity::Adaptive;
         let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
         let key = (job.job.workload, job.menu, adaptive, gpus, batch);
-        let limits = self.limits;
-        self.known.entry(key).or_insert_with(|| look_up(view, job, adaptive, limits))
+        let (limits, tuning) = (self.limits, self.tuning);
+        self.known.entry(key).or_insert_with(|| look_up(view, job, (adaptive, limits), tuning))
     }
 }
 
-fn look_up(view: &ClusterView<'_>, job: &JobState, adaptive: bool, limits: bool) -> Vec<Way> {
+fn look_up(
+    view: &ClusterView<'_>,
+    job: &JobState,
+    (adaptive, limits): (bool, bool),
+    tuning: &Tuning,
+) -> Vec<Way> {
     let cluster = view.state.cluster();
     let batches = if adaptive { batches(job.job.batch) } else { vec![job.job.batch.requested] };
     let mut all = Vec::new();
-    for shape in few(view.state.menu(job.menu), job.job.gpus.requested) {
+    for shape in few(view.state.menu(job.menu), job.job.gpus.requested, tuning.shapes_max) {
         let mut of_shape = Vec::new();
         let card = cluster.gpu_type(shape.gpu_type);
         let plain = cluster.plain_configuration(&job.job, shape);
         for batch in &batches {
             for power_limit in card.limits_down() {
                 let configuration = Configuration { batch: *batch, power_limit, ..plain };
-                of_shape.extend(Way::new(job, view, configuration));
+                of_shape.extend(Way::new(job, view, configuration, tuning));
                 if !limits {
                     break;
                 }
             }
         }
         let lowest = of_shape.iter().copied().min_by(|a, b| a.limit.total_cmp(&b.limit));
-        thin(&mut of_shape);
+        thin(&mut of_shape, tuning.limits_per_shape);
         all.extend(of_shape);
         // Under a budget the lowest limit may be all there is room for.
         all.extend(lowest.filter(|_| view.budget.is_some()));
@@ -146,10 +152,10 @@ fn batches(bounds: Bounds) -> Vec<u32> {
 }
 
 /// Of a long menu, per GPU type, the counts that double, and what was asked for.
-fn few(menu: &[Shape], asked: u32) -> Vec<Shape> {
+fn few(menu: &[Shape], asked: u32, most: usize) -> Vec<Shape> {
     let mut kept = Vec::new();
     for of_type in menu.chunk_by(|a, b| a.gpu_type == b.gpu_type) {
-        if of_type.len() <= SHAPES {
+        if of_type.len() <= most {
             kept.extend_from_slice(of_type);
             continue;
         }
@@ -166,7 +172,7 @@ fn few(menu: &[Shape], asked: u32) -> Vec<Shape> {
 }
 
 /// Leaves those of a shape that none beats in time and energy, and of these a few.
-fn thin(ways: &mut Vec<Way>) {
+fn thin(ways: &mut Vec<Way>, most: usize) {
     ways.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
     let mut least = f64::INFINITY;
     ways.retain(|way| {
@@ -176,7 +182,7 @@ fn thin(ways: &mut Vec<Way>) {
         }
         better
     });
-    while ways.len() > PER_SHAPE {
+    while ways.len() > most.max(2) {
         // The one whose neighbours stand for it best.
         let close = |at: usize| (ways[at - 1].rate / ways[at + 1].rate).ln();
         let Some(at) = (1..ways.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b))) else {

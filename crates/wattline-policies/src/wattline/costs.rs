@@ -3,10 +3,6 @@
 use super::candidates::Way;
 use super::model::{Item, Problem, Slot};
 
-/// What is lost by a restart counts so many times: predictions are not that good, and the next plan
-/// may see it otherwise.
-pub(super) const RESTARTS: f64 = 5.0;
-
 impl Problem<'_, '_> {
     /// Weighted lateness of a job that starts at `start` and takes about `time`: the mean over a
     /// good, a usual and a bad run.
@@ -31,7 +27,7 @@ impl Problem<'_, '_> {
         let second = item.weight
             + self.takes(way) * self.weights / self.capacity.max(1.0)
             + self.prices.watt(0.0, 1.0) * self.usual_watts(way);
-        (item.restart, self.hysteresis * RESTARTS * item.restart * second)
+        (item.restart, self.tuning.hysteresis * self.tuning.restart_margin * item.restart * second)
     }
 
     /// GPUs of a way, those of slower types counted for less.

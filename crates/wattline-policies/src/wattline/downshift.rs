@@ -6,12 +6,7 @@
 //! takes fewer GPUs, less GPU time and less energy than going on as it is, and the job is in time.
 
 use super::candidates::Way;
-use super::costs::RESTARTS;
 use super::model::{Draft, Item, Problem, Slot};
-
-/// A change must save this part of the energy that is left, beside its restart: predictions are not
-/// good enough for less.
-const SURELY: f64 = 0.1;
 
 /// A job goes on in a frugal way.
 pub(super) struct Change<'p> {
@@ -44,7 +39,7 @@ impl Problem<'_, '_> {
     /// What a restart must gain, beyond what it costs, for a job that is in time.
     pub(super) fn worth_a_restart(&self, item: &Item, way: &Way) -> f64 {
         let second = self.prices.watt(0.0, 1.0) * self.usual_watts(way);
-        self.hysteresis * RESTARTS * item.restart * second
+        self.tuning.hysteresis * self.tuning.restart_margin * item.restart * second
     }
 
     /// The way that takes least energy.
@@ -88,9 +83,10 @@ pub(super) fn downshift(problem: &Problem<'_, '_>, draft: &mut Draft) {
             let Some((spot, watts, wake)) = problem.place(&nodes, way) else { continue };
             let watts = watts.max(problem.usual_watts(way));
             let end = item.work / way.rate + item.restart;
-            let saves = (1.0 - SURELY) * problem.prices.watt(0.0, time) * freed
-                - problem.prices.watt(0.0, end) * watts
-                - problem.worth_a_restart(item, way);
+            let saves =
+                (1.0 - problem.tuning.downshift_gain) * problem.prices.watt(0.0, time) * freed
+                    - problem.prices.watt(0.0, end) * watts
+                    - problem.worth_a_restart(item, way);
             let better = best.as_ref().map_or(saves > 0.0, |best| saves > best.0);
             if wake == 0.0 && better {
                 best = Some((saves, Slot { way: index, spot }));

@@ -4,18 +4,10 @@
 //! that moved with every event would have jobs change shape with it.
 
 use super::candidates::{Way, Ways};
+use super::constants::ENERGY_HALVINGS;
 use super::model::Problem;
 use super::prices::PriceCurve;
 use wattline_core::state::JobState;
-
-/// The latest jobs that are looked at.
-const LATEST: usize = 200;
-/// The price is found to a part of 2 to the power of this.
-const HALVINGS: usize = 20;
-/// Seconds for a joule that no job is worth.
-const DEAREST: f64 = 1.0;
-/// An energy bound is at least this times the least energy that the jobs could take.
-const REACH: f64 = 1.03;
 
 /// Sets the least price of a joule, in seconds of waiting, at which jobs that choose by time and
 /// energy alone take at most this share of the energy that they would take as requested. Jobs that
@@ -24,13 +16,14 @@ pub(super) fn price(problem: &mut Problem<'_, '_>, share: f64) {
     let jobs = latest(problem);
     let asked: f64 = jobs.iter().map(|job| job.asked).sum();
     let takes = |joule: f64| -> f64 { jobs.iter().map(|job| job.energy(joule)).sum() };
+    let dearest = problem.tuning.energy_max_s_per_j;
     // The last joules cost endless time: less than that is not asked for.
-    let bound = (share * asked).max(REACH * takes(DEAREST));
+    let bound = (share * asked).max((1.0 + problem.tuning.energy_min_margin) * takes(dearest));
     let mut price = 0.0;
     if takes(0.0) > bound {
         // Seconds per joule, from next to nothing to more than any job is worth.
-        let (mut low, mut high) = (1e-9_f64, DEAREST);
-        for _ in 0..HALVINGS {
+        let (mut low, mut high) = (1e-9_f64, dearest);
+        for _ in 0..ENERGY_HALVINGS {
             let middle = (low * high).sqrt();
             if takes(middle) <= bound {
                 high = middle;
@@ -60,9 +53,14 @@ impl Choices {
 fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
     let view = problem.view;
     let cluster = view.state.cluster();
-    let mut known = Ways::new(true);
-    let latest: Vec<&JobState> =
-        view.state.latest_submissions().rev().take(LATEST).map(|(_, job)| job).collect();
+    let mut known = Ways::new(true, problem.tuning);
+    let latest: Vec<&JobState> = view
+        .state
+        .latest_submissions()
+        .rev()
+        .take(problem.tuning.energy_latest_jobs)
+        .map(|(_, job)| job)
+        .collect();
     let mut jobs = Vec::new();
     for job in latest.into_iter().rev() {
         let work = job.job.work.0;
@@ -75,7 +73,7 @@ fn latest(problem: &Problem<'_, '_>) -> Vec<Choices> {
         let menu = view.state.menu(job.menu).iter();
         let shape = menu.min_by_key(|shape| shape.gpus.abs_diff(asked)).copied();
         let plain = shape.map(|shape| cluster.plain_configuration(&job.job, shape));
-        let requested = plain.and_then(|plain| Way::new(job, view, plain));
+        let requested = plain.and_then(|plain| Way::new(job, view, plain, problem.tuning));
         if let Some(requested) = requested {
             jobs.push(Choices { ways, asked: spends(&requested).1 });
         }

@@ -1,20 +1,11 @@
 //! Nodes are filled, most pressing jobs first, at the market's prices.
 
 use super::candidates::Way;
+use super::constants::{OVERDUE, PROMISE};
 use super::market::{Level, Market};
 use super::model::{Draft, Item, Problem, Slot};
 use super::nodes::Nodes;
 use super::waiting::{Behind, Company};
-
-/// After so many jobs that do not fit, nobody else is tried.
-const TRIES: usize = 200;
-/// A job whose start decides for good on its shape starts if that costs at most this much more than
-/// to wait.
-const COMMIT: f64 = 1.1;
-/// Whoever is overdue goes before all others.
-const OVERDUE: f64 = 1e15;
-/// No gain is as great as a broken promise is bad.
-pub(super) const PROMISE: f64 = 1e15;
 
 /// A draft and what it is worth.
 #[derive(Clone, Debug)]
@@ -92,7 +83,7 @@ impl Filler<'_, '_, '_> {
         let mut chosen = Vec::new();
         let mut tried = 0;
         for at in self.order(level) {
-            if nodes.free_of.iter().all(|free| *free == 0) || tried > TRIES {
+            if nodes.free_of.iter().all(|free| *free == 0) || tried > problem.tuning.misfits_max {
                 break;
             }
             let at = at as usize;
@@ -188,10 +179,10 @@ impl Filler<'_, '_, '_> {
     fn pays(&self, at: usize, offer: &Offer) -> bool {
         let problem = self.problem;
         let item = &problem.items[at];
-        if item.overdue || item.runs || problem.eager {
+        if item.overdue || item.runs || !problem.tuning.waiting_on_purpose {
             true
         } else if item.commits {
-            offer.costs.price <= self.market.later[at] * COMMIT
+            offer.costs.price <= self.market.later[at] * (1.0 + problem.tuning.commit_margin)
         } else {
             let work = problem.way(offer.slot.way).rate * self.market.unit[at];
             problem.prices.watt(0.0, 1.0) * offer.watts <= work
@@ -231,7 +222,11 @@ impl Filler<'_, '_, '_> {
             later = later.min(then);
         }
         let (slot, costs) = best?;
-        let now = if item.commits { costs.price / COMMIT } else { costs.own };
+        let now = if item.commits {
+            costs.price / (1.0 + problem.tuning.commit_margin)
+        } else {
+            costs.own
+        };
         let gain =
             (self.market.later[at].max(later) - costs.own) / costs.time.max(self.problem.moment());
         (now <= later * (1.0 + 1e-9)).then_some((slot, gain))

@@ -10,27 +10,10 @@
 //! subgradient method; the bound that `compare` prints rests on the same idea.
 
 use super::candidates::Way;
+use super::constants::{SLOT_HALVINGS, TERMS_PER_GROUP, Tuning};
 use super::model::{Item, Problem};
 use crate::ordered_par_map::ordered_par_map;
 use std::ops::Range;
-
-/// The future is cut into so many stretches, short ones first.
-const STRETCHES: usize = 16;
-/// The first stretch, as a part of a mean run time.
-const FIRST: f64 = 1.0 / 30.0;
-/// Rounds of bidding, at the least and at the most.
-const ROUNDS: (usize, usize) = (8, 60);
-/// Bids looked at in a round count as so much work.
-const BIDS_PER_WORK: u64 = 60;
-/// With more jobs than this, each bids in so many ways at the most.
-const FEW_JOBS: usize = 200;
-const FEW_WAYS: usize = 8;
-/// Bids looked at by one core before it takes on more.
-const TERMS_PER_GROUP: usize = 10_000;
-/// Also where only watts are short, GPUs count for this part of what is scarce.
-const NEVER_FREE: f64 = 0.05;
-/// How far prices move in the first round, as a part of what all jobs together lose in a second.
-const STEP: f64 = 0.3;
 
 /// Prices over time, and what follows for each job.
 pub(super) struct Market {
@@ -77,7 +60,7 @@ struct Curve {
 
 impl Curve {
     fn add_up(&mut self, times: &[f64]) {
-        for at in 0..STRETCHES {
+        for at in 0..self.asked.len() {
             self.sum[at + 1] = self.sum[at] + self.price[at] * (times[at + 1] - times[at]);
         }
     }
@@ -140,9 +123,9 @@ impl Market {
             scarce: Scarcity::default(),
         };
         let bidders = market.invite(problem);
-        market.bid(&bidders, work);
+        market.bid(problem.tuning, &bidders, work);
         market.conclude(problem, &bidders);
-        market.scarce = market.scarcity(problem.gpus_of.iter().sum());
+        market.scarce = market.scarcity(problem);
         market
     }
 
@@ -169,7 +152,7 @@ impl Market {
 
     /// When a later start may be.
     pub(super) fn later_starts(&self) -> impl Iterator<Item = f64> {
-        self.times[1..STRETCHES].iter().copied()
+        self.times[1..self.slots()].iter().copied()
     }
 
     /// How much of what is scarce now a way takes.
@@ -178,7 +161,8 @@ impl Market {
     }
 
     /// GPUs count alone without a budget; with one, GPUs and watts by what all of them are worth.
-    fn scarcity(&self, gpus: f64) -> Scarcity {
+    fn scarcity(&self, problem: &Problem<'_, '_>) -> Scarcity {
+        let gpus: f64 = problem.gpus_of.iter().sum();
         let (types, last) = self.goods.split_at(self.goods.len() - 1);
         let Some(last) = last.first().filter(|last| last.capacity.is_finite()) else {
             return Scarcity { gpu: 1.0, watt: 0.0 };
@@ -187,9 +171,13 @@ impl Market {
         let (of_gpus, of_watts) = (types.iter().map(worth).sum::<f64>(), worth(last));
         let all = (of_gpus + of_watts).max(1e-30);
         Scarcity {
-            gpu: (of_gpus / all + NEVER_FREE) / gpus.max(1.0),
+            gpu: (of_gpus / all + problem.tuning.gpu_scarcity_min) / gpus.max(1.0),
             watt: of_watts / all / last.capacity,
         }
+    }
+
+    fn slots(&self) -> usize {
+        self.times.len() - 1
     }
 
     fn stretch(&self, time: f64) -> usize {
@@ -204,7 +192,8 @@ impl Market {
     fn invite(&self, problem: &Problem<'_, '_>) -> Bidders {
         let mut all = Bidders { first: vec![0], ..Bidders::default() };
         // With many jobs, a few ways of each tell enough.
-        let most = if problem.items.len() <= FEW_JOBS { usize::MAX } else { FEW_WAYS };
+        let few = problem.items.len() <= problem.tuning.few_jobs;
+        let most = if few { usize::MAX } else { problem.tuning.few_bids };
         let present = problem.items.iter().map(|item| (item, 0.0, 1.0));
         let coming = problem.coming.iter().map(|job| (&job.item, job.at, job.many));
         for (item, release, many) in present.chain(coming) {
@@ -225,7 +214,7 @@ impl Market {
         (index, way): (u32, &Way),
         release: f64,
     ) {
-        let from = self.times[..STRETCHES].partition_point(|begin| *begin < release);
+        let from = self.times[..self.slots()].partition_point(|begin| *begin < release);
         let watts = problem.usual_watts(way);
         let now = item.now.as_ref().filter(|_| item.runs);
         let same = now.is_some_and(|now| problem.same_but_limit(now.way, index));
@@ -237,7 +226,7 @@ impl Market {
             terms: all.terms.len() as u32,
             from: from as u16,
         });
-        for stretch in from..STRETCHES {
+        for stretch in from..self.slots() {
             let start = self.times[stretch];
             let stays = same && stretch == 0;
             let (lost, restart) = problem.starting(item, stays);
@@ -252,13 +241,13 @@ impl Market {
     }
 
     /// The best bid of each in turn, and prices that follow.
-    fn bid(&mut self, bidders: &Bidders, work: u64) {
-        let bids = work.saturating_mul(BIDS_PER_WORK);
+    fn bid(&mut self, tuning: &Tuning, bidders: &Bidders, work: u64) {
+        let bids = work.saturating_mul(tuning.bids_per_work as u64);
         let rounds = (bids / bidders.terms.len().max(1) as u64) as usize;
-        let rounds = rounds.clamp(ROUNDS.0, ROUNDS.1);
+        let rounds = rounds.max(tuning.rounds_min).min(tuning.rounds_max);
         let averaged = rounds - rounds / 2;
         let groups = bidders.groups();
-        let mut mean: Vec<Vec<f64>> = vec![vec![0.0; STRETCHES + 1]; self.goods.len()];
+        let mut mean: Vec<Vec<f64>> = vec![vec![0.0; self.times.len()]; self.goods.len()];
         for round in 0..rounds {
             for curve in &mut self.goods {
                 curve.add_up(&self.times);
@@ -274,7 +263,7 @@ impl Market {
                     self.ask(bid, start, term, *many);
                 }
             }
-            let step = STEP / (1.0 + round as f64).sqrt();
+            let step = tuning.price_step / (1.0 + round as f64).sqrt();
             for (curve, mean) in self.goods.iter_mut().zip(&mut mean) {
                 let prices = curve.price.iter_mut().zip(&curve.asked).zip(mean);
                 for ((price, asked), mean) in prices {
@@ -300,15 +289,15 @@ impl Market {
         first: usize,
     ) -> Option<(&'b Bid, usize, f64)> {
         let last = &self.goods[self.goods.len() - 1];
-        let capped = last.capacity.is_finite();
+        let (capped, slots) = (last.capacity.is_finite(), self.slots());
         let mut best: Option<(&Bid, usize, f64)> = None;
         let mut least = f64::INFINITY;
         for bid in bids {
             let curve = &self.goods[usize::from(bid.good)];
             let from = usize::from(bid.from);
             let begin = from.max(first);
-            let terms = &terms[bid.terms as usize..bid.terms as usize + STRETCHES - from];
-            for (start, term) in (from..STRETCHES).zip(terms).skip(begin - from) {
+            let terms = &terms[bid.terms as usize..bid.terms as usize + slots - from];
+            for (start, term) in (from..slots).zip(terms).skip(begin - from) {
                 let until = |c: &Curve| {
                     c.sum[term.end as usize] + f64::from(term.into) * c.price[term.end as usize]
                 };
@@ -331,7 +320,7 @@ impl Market {
             let asked = &mut self.goods[good].asked;
             let end = term.end as usize;
             asked[start..end].iter_mut().for_each(|asked| *asked += amount);
-            if end < STRETCHES {
+            if end < asked.len() {
                 let length = self.times[end + 1] - self.times[end];
                 asked[end] += amount * f64::from(term.into) / length;
             }
@@ -369,18 +358,19 @@ fn stretches(problem: &Problem<'_, '_>) -> Vec<f64> {
         longest = longest.max(time);
     }
     let mean = sum / f64::max(count, 1.0);
-    let span = 1.3 * work / problem.capacity.max(1.0) + 2.5 * longest;
-    let first = (mean * FIRST).clamp(1e-3, span.max(1.0) / STRETCHES as f64);
-    let reach =
-        |factor: f64| -> f64 { (0..STRETCHES).map(|at| first * factor.powi(at as i32)).sum() };
+    let (tuning, slots) = (problem.tuning, problem.tuning.slots);
+    let all_work = tuning.horizon_work * work / problem.capacity.max(1.0);
+    let span = all_work + tuning.horizon_runs * longest;
+    let first = (mean * tuning.first_slot_share).clamp(1e-3, span.max(1.0) / slots as f64);
+    let reach = |factor: f64| -> f64 { (0..slots).map(|at| first * factor.powi(at as i32)).sum() };
     let (mut low, mut high) = (1.0, 8.0);
-    for _ in 0..40 {
+    for _ in 0..SLOT_HALVINGS {
         let middle = 0.5 * (low + high);
         if reach(middle) < span { low = middle } else { high = middle }
     }
     let mut times = vec![0.0];
     let (mut time, mut length) = (0.0, first);
-    for _ in 0..STRETCHES {
+    for _ in 0..slots {
         time += length;
         length *= high;
         times.push(time);
@@ -393,13 +383,14 @@ fn goods(problem: &Problem<'_, '_>, times: &[f64]) -> Vec<Curve> {
     let present: f64 = problem.items.iter().map(|item| item.weight).sum();
     let coming = problem.coming.iter().map(|job| job.item.weight * job.many);
     let weights = present + coming.sum::<f64>();
-    let span = times[STRETCHES];
+    let slots = times.len() - 1;
+    let span = times[slots];
     let curve = |capacity: f64, scale: f64| {
-        let price = |at: usize| if at < STRETCHES { scale * (1.0 - times[at] / span) } else { 0.0 };
+        let price = |at: usize| if at < slots { scale * (1.0 - times[at] / span) } else { 0.0 };
         Curve {
-            price: (0..=STRETCHES).map(price).collect(),
-            sum: vec![0.0; STRETCHES + 1],
-            asked: vec![0.0; STRETCHES],
+            price: (0..=slots).map(price).collect(),
+            sum: vec![0.0; slots + 1],
+            asked: vec![0.0; slots],
             capacity,
             scale,
         }

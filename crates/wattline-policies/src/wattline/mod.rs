@@ -17,6 +17,7 @@
 mod anneal;
 mod arrivals;
 mod candidates;
+mod constants;
 mod costs;
 mod downshift;
 mod energy;
@@ -37,10 +38,11 @@ mod starvation;
 mod tests;
 mod waiting;
 
+pub(crate) use constants::Tuning;
 use model::Problem;
 pub(crate) use objective::Goal;
 use objective::Objective;
-use reservations::{HEADROOM, Planned};
+use reservations::Planned;
 use search::Search;
 use wattline_core::plan::Plan;
 use wattline_core::policy::{ClusterView, Policy};
@@ -53,24 +55,13 @@ pub(crate) struct WattlineOptions {
     pub(crate) seed: u64,
     /// Bounds the work of a plan.
     pub(crate) work: u64,
-    /// Multiplies what a restart must gain beyond its cost.
-    pub(crate) hysteresis: f64,
-    /// The part of each GPU type that long rigid jobs leave to short ones.
-    pub(crate) headroom: f64,
-    /// Never wait on purpose.
-    pub(crate) eager: bool,
+    /// Parts that can be turned off, and constants.
+    pub(crate) tuning: Tuning,
 }
 
 impl Default for WattlineOptions {
     fn default() -> Self {
-        Self {
-            goal: Goal::Cost,
-            seed: 1,
-            work: 100_000,
-            hysteresis: 1.0,
-            headroom: HEADROOM,
-            eager: false,
-        }
+        Self { goal: Goal::Cost, seed: 1, work: 100_000, tuning: Tuning::default() }
     }
 }
 
@@ -91,9 +82,8 @@ impl Policy for Wattline {
     /// From scratch each time: all it goes by is in the view.
     fn plan(&mut self, view: &ClusterView<'_>) -> Plan {
         let options = &self.options;
-        let objective = Objective::new(options.goal);
-        let mut problem = Problem::new(view, &objective, options.hysteresis);
-        (problem.headroom, problem.eager) = (options.headroom, options.eager);
+        let objective = Objective { goal: options.goal, tuning: &options.tuning };
+        let mut problem = Problem::new(view, &objective);
         if let Goal::JctUnderEnergy { share } = options.goal {
             energy::price(&mut problem, share);
         }

@@ -2,6 +2,7 @@
 
 use super::arrivals::{self, Coming};
 use super::candidates::{Way, Ways};
+use super::constants::Tuning;
 use super::nodes::{NO_CLASS, Nodes, Spot};
 use super::objective::{Goal, Lateness, Objective};
 use super::prices::PriceCurve;
@@ -14,19 +15,6 @@ use wattline_core::job::Elasticity;
 use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
 use wattline_core::state::{JobState, Phase};
-
-/// Jobs that come later lose by GPU time that is taken then as this many waiting jobs would, when the
-/// cluster is full; with half the jobs, a quarter of that. Total cost over the best reference method on
-/// the ANDREAS instances at loads of 0.5 and less: 0.826 on average, 0.827 with 12, 0.826 with 3; above
-/// the optimum of problems in which no job comes later (`wattline bench gap`): 4.8 %, 10 % and 3.5 %.
-const TOLL: f64 = 6.0;
-/// A job without a deadline loses by waiting this part of what its energy costs.
-const IDLY: f64 = 0.5;
-/// A part of a mean run time that is short, and seconds that are.
-const SHORT: f64 = 0.1;
-const MINUTE: f64 = 60.0;
-/// They come within this part of a mean run time.
-const SOON: f64 = 0.5;
 
 /// A job.
 #[derive(Clone, Debug)]
@@ -121,6 +109,7 @@ impl Class {
 /// Everything a plan is made from.
 pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
+    pub(super) tuning: &'v Tuning,
     /// Whether lateness counts, and not every second.
     pub(super) deadlines: bool,
     /// Whether most jobs must keep what they get.
@@ -144,12 +133,6 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) mean_time: f64,
     /// Of a job in its fastest way, on average.
     pub(super) mean_fastest: f64,
-    /// Multiplies what restarts must gain.
-    pub(super) hysteresis: f64,
-    /// The part of each GPU type that long rigid jobs leave to short ones.
-    pub(super) headroom: f64,
-    /// Jobs that can start do not wait for cheaper energy or for company.
-    pub(super) eager: bool,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
     /// What a GPU-second costs those who will come, when they have come.
@@ -165,7 +148,7 @@ pub(super) struct Problem<'v, 'a> {
 }
 
 impl<'v, 'a> Problem<'v, 'a> {
-    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective, hysteresis: f64) -> Self {
+    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective<'v>) -> Self {
         let cluster = view.state.cluster();
         let prices = PriceCurve::new(view, objective);
         let (classes, class_of) = classes(view);
@@ -187,6 +170,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             .sum();
         let mut problem = Self {
             view,
+            tuning: objective.tuning,
             deadlines: objective.has_deadlines(),
             rigid: false,
             time_only: objective.goal == Goal::Jct,
@@ -200,9 +184,6 @@ impl<'v, 'a> Problem<'v, 'a> {
             weights: 0.0,
             mean_time: 0.0,
             mean_fastest: 0.0,
-            hysteresis,
-            headroom: 0.0,
-            eager: false,
             capacity: 1.0,
             toll: 0.0,
             soon: 1.0,
@@ -211,16 +192,16 @@ impl<'v, 'a> Problem<'v, 'a> {
             prices,
             owed: Owed::default(),
         };
-        let mut known = Ways::new(objective.limits(view));
+        let mut known = Ways::new(objective.limits(view), objective.tuning);
         problem.add_items(objective, &mut known);
         problem.rigid = problem.is_mostly_rigid();
-        if !problem.rigid {
+        if !problem.rigid && problem.tuning.starvation_guard {
             problem.serve_overdue();
         }
         problem.weigh_types();
         problem.sum_up();
         // Where every second counts and jobs can be moved, whoever comes is served when it is there.
-        if problem.deadlines && !problem.rigid {
+        if problem.deadlines && !problem.rigid && problem.tuning.expected_jobs {
             arrivals::foresee(&mut problem, objective, &mut known);
         }
         problem
@@ -233,15 +214,16 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.mean_time = self.items.iter().map(|item| self.frugal(item).0).sum::<f64>() / jobs;
         let fastest = |item: &Item| item.work / self.top_speed(item);
         self.mean_fastest = self.items.iter().map(fastest).sum::<f64>() / jobs;
-        self.soon = (self.mean_time * SOON).max(1.0);
+        self.soon = (self.mean_time * self.tuning.toll_delay_share).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
         let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
-        self.toll = TOLL * mean_weight * crowd * crowd / self.capacity.max(1.0);
+        let jobs_to_come = if self.tuning.toll { self.tuning.toll_jobs } else { 0.0 };
+        self.toll = jobs_to_come * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
-    fn add_items(&mut self, objective: &Objective, known: &mut Ways) {
+    fn add_items(&mut self, objective: &Objective<'_>, known: &mut Ways) {
         let view = self.view;
         for (id, job) in view.state.unfinished_jobs() {
             let ways = if job.is_plannable() { known.of(view, job) } else { &[] };
@@ -268,7 +250,7 @@ impl<'v, 'a> Problem<'v, 'a> {
                         first + ways.take_while(|way| !same(way)).count() as u32
                     }
                     None => {
-                        self.ways.push(Way::new(job, view, *c)?);
+                        self.ways.push(Way::new(job, view, *c, self.tuning)?);
                         self.ways.len() as u32 - 1
                     }
                 };
@@ -324,9 +306,10 @@ impl<'v, 'a> Problem<'v, 'a> {
             let fastest = self.fastest(at);
             let mut item = self.items[at].clone();
             item.over = item.age - objective.patience(fastest);
-            item.overdue = item.over >= 0.0;
+            item.overdue = self.tuning.starvation_guard && item.over >= 0.0;
             self.without_deadline(&mut item);
-            item.frugal = self.most_frugal(&item).filter(|_| self.deadlines);
+            item.frugal =
+                self.most_frugal(&item).filter(|_| self.deadlines && self.tuning.downshift);
             self.items[at] = item;
         }
     }
@@ -336,7 +319,7 @@ impl<'v, 'a> Problem<'v, 'a> {
         if item.weight <= 0.0 || item.due == f64::INFINITY {
             let usual = self.ways_in(item).next().map_or(0.0, |(_, way)| self.usual_watts(way));
             let upkeep = self.prices.watt(0.0, 1.0) * usual;
-            (item.weight, item.due) = (IDLY * upkeep, -item.age);
+            (item.weight, item.due) = (self.tuning.no_deadline_share * upkeep, -item.age);
         }
     }
 
@@ -378,7 +361,8 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     /// What is a short time here, in seconds: a minute, or less where jobs take no longer.
     pub(super) fn moment(&self) -> f64 {
-        (SHORT * self.mean_time).clamp(1.0, MINUTE)
+        let tuning = self.tuning;
+        (tuning.moment_share * self.mean_time).max(1.0).min(tuning.moment_max_s)
     }
 
     /// The time of a job in the way that takes least GPU time, and that GPU time.

@@ -28,7 +28,7 @@ impl Problem<'_, '_> {
                         continue;
                     }
                     // A node that must be woken is taken only where none is up.
-                    let key = watts + wake * 1e3;
+                    let key = watts + wake * self.tuning.wake_w_per_s;
                     let better =
                         best.is_none_or(|b| key < b.0 - 1e-9 || (key <= b.0 && free < b.1));
                     if better {

@@ -4,9 +4,6 @@ use super::objective::Objective;
 use wattline_core::policy::ClusterView;
 use wattline_core::units::{Seconds, Watts};
 
-/// So many changes of price are looked at; after the last one the mean goes on.
-const CHANGES: usize = 64;
-
 /// EUR per billed joule over time, as a sum from now on.
 #[derive(Clone, Debug)]
 pub(super) struct PriceCurve {
@@ -15,7 +12,7 @@ pub(super) struct PriceCurve {
 }
 
 impl PriceCurve {
-    pub(super) fn new(view: &ClusterView<'_>, objective: &Objective) -> Self {
+    pub(super) fn new(view: &ClusterView<'_>, objective: &Objective<'_>) -> Self {
         let share = objective.energy_share();
         if share == 0.0 {
             return Self::constant(0.0);
@@ -23,7 +20,7 @@ impl PriceCurve {
         let mut stretches = Vec::new();
         let (mut time, mut sum) = (view.now, 0.0);
         let second = Seconds::new(1.0);
-        for _ in 0..CHANGES {
+        for _ in 0..objective.tuning.price_changes {
             let bill = view.prices.bill(Watts::new(1.0), time, time + second);
             let price = share * bill.total().get();
             let begin = (time - view.now).get();

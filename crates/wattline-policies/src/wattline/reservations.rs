@@ -16,30 +16,6 @@ use super::nodes::{NO_CLASS, Nodes};
 use crate::schedule::{Bare, MIN_HOLD, Place, Profile};
 use wattline_core::job::Elasticity;
 
-/// Jobs that get a reservation; the others start only where they delay none of these. Simple rules
-/// with `+backfill` have the same depth.
-const DEPTH: usize = 100;
-/// Slack counts by this part of a mean run time: late jobs go by weight over GPU time, the others by
-/// how soon they must start. Total cost over the best simple rule, geometric mean of the tuning set of
-/// decision 38: 0.71 with half of it and with twice as much.
-const LOOK_AHEAD: f64 = 0.1;
-/// What a GPU-second costs, over the weights of all waiting jobs divided by all GPUs: with 1, a
-/// configuration pays for the delay of everybody behind it. 0.3 gives 0.77 on the tuning set, 2 gives
-/// 0.70 as 1 does.
-const GPU_PRICE: f64 = 1.0;
-/// A later start costs this many times the job's weight beside its tardiness, because what looks like
-/// a short wait grows with the jobs that come. 0 gives 0.75 on the tuning set, 0.5 and 1 give 0.72.
-const WAIT_PRICE: f64 = 1.0;
-/// This part of a GPU type is free now or within `TURNOVER` seconds: a job that would hold the last
-/// GPUs for longer waits. Without it a full cluster of week-long jobs keeps hundreds of short ones
-/// waiting for days (Philly's first 2,000 jobs: 4.1 times the best simple rule; 0.35 with 3 % and with
-/// 6 %). Six per cent and four hours are a node of 16 and half a working day; an hour is too short for
-/// clusters without short jobs (1.8 times). `+headroom` sets another part.
-pub(super) const HEADROOM: f64 = 0.06;
-const TURNOVER: f64 = 4.0 * 3600.0;
-/// A running job's limit changes only if that saves this part of what it costs to its end.
-const LIMIT_GAIN: f64 = 0.02;
-
 /// What is planned, and when waiting jobs start at the latest, in seconds from now.
 pub(super) struct Planned {
     pub(super) draft: Draft,
@@ -63,7 +39,7 @@ impl Problem<'_, '_> {
     /// Whether jobs that must keep what they get, GPUs and shape, hold most of the GPU time that is
     /// asked for. The others are then left where they run.
     pub(super) fn is_mostly_rigid(&self) -> bool {
-        if !self.deadlines {
+        if !self.deadlines || !self.tuning.reservations {
             return false;
         }
         let (mut rigid, mut all) = (0.0, 0.0);
@@ -75,7 +51,7 @@ impl Problem<'_, '_> {
                 rigid += asked;
             }
         }
-        rigid * 3.0 > 2.0 * all
+        rigid > self.tuning.rigid_share * all
     }
 
     /// GPUs of a way, or what its watts are of all there are, whichever is the larger part.
@@ -119,7 +95,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     /// With the jobs that run, at the limits that pay for them.
     fn new(problem: &'p Problem<'v, 'a>) -> Self {
         let (order, weights) = order(problem);
-        let price = GPU_PRICE * weights / problem.capacity.max(1.0);
+        let price = problem.tuning.gpu_price * weights / problem.capacity.max(1.0);
         let mut draft: Draft = vec![None; problem.items.len()];
         let mut ends = Vec::new();
         for (at, item) in problem.items.iter().enumerate() {
@@ -157,7 +133,8 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
 
     /// Reservations for the first jobs; those behind them start now or wait.
     fn reserve(&mut self) {
-        let (first, behind) = self.order.split_at(self.order.len().min(DEPTH));
+        let (first, behind) =
+            self.order.split_at(self.order.len().min(self.problem.tuning.reservation_depth));
         let (first, behind) = (first.to_vec(), behind.to_vec());
         for at in first {
             if let Some((way, found)) = self.choose(at) {
@@ -221,7 +198,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             let takes = time + place.wake;
             let cost = problem.run_cost(item, way, place.start, takes)
                 + self.price * problem.scarcest(way) * takes
-                + WAIT_PRICE * item.weight * place.start;
+                + problem.tuning.wait_price * item.weight * place.start;
             last = Some((index, place.clone()));
             if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
                 best = Some((cost, index, (place, watts)));
@@ -244,7 +221,8 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         if place.start > 0.0 || self.can_start(way, &place, time) {
             return Some((place, watts));
         }
-        let from = (self.turnover(way).unwrap_or(0.0) - TURNOVER).max(MIN_HOLD);
+        let from =
+            (self.turnover(way).unwrap_or(0.0) - self.problem.tuning.turnover_s).max(MIN_HOLD);
         // Nodes that are partly used take more than their share: those watts are kept too, or they
         // go to others again and again.
         let more = watts + self.shortage(way, &place);
@@ -265,8 +243,9 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
 
     /// Whether the budget carries a start at once, and headroom is left for short jobs.
     fn can_start(&self, way: &Way, place: &Place, time: f64) -> bool {
+        let turnover = self.problem.tuning.turnover_s;
         self.shortage(way, place) <= 0.0
-            && (time <= TURNOVER || self.turnover(way).is_none_or(|from| from <= TURNOVER))
+            && (time <= turnover || self.turnover(way).is_none_or(|from| from <= turnover))
     }
 
     /// From when on headroom is left beside a way, if that is ever so. A job for which the whole type
@@ -275,7 +254,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         let gpu_type = way.shape.gpu_type.index();
         let all = self.problem.gpus_of[gpu_type];
         // Whole GPUs: a type with fewer than 17 keeps none.
-        let kept = (self.problem.headroom * all).floor();
+        let kept = (self.problem.tuning.headroom * all).floor();
         self.profile.free_from(gpu_type, (way.gpus() + kept).min(all) as u32)
     }
 
@@ -286,7 +265,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             let Some(slot) = place.as_mut().filter(|_| item.runs) else { continue };
             let has = problem.way(slot.way).limit;
             let cost = |way: &Way| problem.run_cost(item, way, 0.0, item.work / way.rate);
-            let enough = cost(problem.way(slot.way)) * (1.0 - LIMIT_GAIN);
+            let enough = cost(problem.way(slot.way)) * (1.0 - problem.tuning.limit_gain);
             let mut better: Vec<(f64, u32)> = problem
                 .ways_in(item)
                 .filter(|(index, way)| way.limit > has && problem.same_but_limit(*index, slot.way))
@@ -345,7 +324,7 @@ fn order(problem: &Problem<'_, '_>) -> (Vec<usize>, f64) {
         backlog += area / problem.capacity.max(1.0);
         jobs.push((at, time, area));
     }
-    let mean = LOOK_AHEAD * problem.mean_time.max(1.0);
+    let mean = problem.tuning.slack_scale * problem.mean_time.max(1.0);
     let key = |(at, time, area): (usize, f64, f64)| {
         let item = &problem.items[at];
         // Nobody can be served within less than the work takes that waits: where everybody has
@@ -379,5 +358,6 @@ fn limit(problem: &Problem<'_, '_>, item: &Item, has: u32, price: f64) -> u32 {
         affordable && problem.same_but_limit(*index, has)
     });
     let best = alike.map(|(index, way)| (cost(way), index)).min_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(least, _)| *least < cost(now) * (1.0 - LIMIT_GAIN)).map_or(has, |(_, way)| way)
+    best.filter(|(least, _)| *least < cost(now) * (1.0 - problem.tuning.limit_gain))
+        .map_or(has, |(_, way)| way)
 }

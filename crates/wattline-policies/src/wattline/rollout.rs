@@ -9,26 +9,10 @@
 //! noise.
 
 use super::candidates::Way;
-use super::fill::PROMISE;
+use super::constants::{NEVER, PROMISE};
 use super::model::{Draft, Problem};
 use super::share::{Choice, Pool, split};
 use crate::ordered_par_map::ordered_par_map;
-
-/// A job weighs by its time left to this power, inverted. Mean completion time of Pollux's three
-/// workloads in seconds, and of `ones-64` with five seeds: 2,557 / 1,976 / 2,207 and 396; with 0.5
-/// 2,566 / 1,974 / 2,222 and 403, with 0.7 2,558 / 1,981 / 2,212 and 398. Under the rule that short jobs
-/// go first and the rest grow when nothing waits: 2,706 / 2,022 / 2,354 and 393.
-const SHORTNESS: f64 = 0.4;
-/// Seconds of a restart count this many times when GPUs are split anew in a rollout. With 1 the figures
-/// above are 2,522 / 1,981 / 2,220 and 405, with 2 2,565 / 1,967 / 2,197 and 401.
-const RESTARTS: f64 = 3.0;
-/// Seconds of a restart at once count this many times: jobs that come may undo what it is for. With 1
-/// `ones-64` takes 2 % longer, with 3 1 %.
-const RESTART_NOW: f64 = 1.5;
-/// A split is taken to last for at least and at most this many seconds when a restart is weighed.
-const LASTS: (f64, f64) = (10.0, 1800.0);
-/// A job that never starts costs more than anything but a broken promise.
-const NEVER: f64 = 1e12;
 
 /// A job as rollouts see it.
 struct Job {
@@ -144,6 +128,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
 
     /// Where a job stands under a draft.
     fn begin(&self, job: &Job, slot: Option<&super::model::Slot>) -> Progress {
+        let tuning = self.problem.tuning;
         let of_way = |way: u32| job.choices.iter().position(|choice| choice.way == way);
         let choice = slot.and_then(|slot| of_way(slot.way));
         let same = |now: usize, then: usize| {
@@ -151,7 +136,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         };
         let from = match (choice, job.now) {
             (Some(then), Some(now)) if same(now, then) => 0.0,
-            (Some(_), Some(_)) => job.restart * self.problem.hysteresis * RESTART_NOW,
+            (Some(_), Some(_)) => job.restart * tuning.hysteresis * tuning.rollout_restart_now,
             (Some(_), None) => job.load,
             (None, _) => 0.0,
         };
@@ -167,6 +152,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         if count == 0.0 {
             return;
         }
+        let tuning = self.problem.tuning;
         // A job of mean length weighs as it does, so that its energy counts on the same scale.
         let mean = (sum / count).max(1.0);
         let mut pool = self.pool.clone();
@@ -183,14 +169,14 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
                 choices.push(Vec::new());
                 continue;
             }
-            let short = (mean / (progress.left / job.small).max(1.0)).powf(SHORTNESS);
+            let short = (mean / (progress.left / job.small).max(1.0)).powf(tuning.shortness);
             let unit = job.weight * short / job.small;
             let worth = |(index, choice): (usize, &Choice)| {
                 let (rate, bill) = job.speeds[index];
                 let mut worth = unit * rate;
                 if progress.choice == Some(index) {
-                    let lasts = (progress.left / rate).clamp(LASTS.0, LASTS.1);
-                    let restart = job.restart * self.problem.hysteresis * RESTARTS;
+                    let lasts = tuning.split_lasts(progress.left / rate);
+                    let restart = job.restart * tuning.hysteresis * tuning.rollout_restart;
                     worth *= 1.0 + restart / lasts;
                 }
                 choice.with_worth(worth - bill)
@@ -210,17 +196,5 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
             }
             progress.choice = choice;
         }
-    }
-}
-
-#[cfg(test)]
-impl Rollout<'_, '_, '_> {
-    pub(super) fn set_restart(&mut self, at: usize, seconds: f64) {
-        self.jobs[at].restart = seconds;
-    }
-
-    pub(super) fn set_now(&mut self, at: usize, way: u32) {
-        let choices = &self.jobs[at].choices;
-        self.jobs[at].now = choices.iter().position(|choice| choice.way == way);
     }
 }

@@ -20,16 +20,6 @@ pub(super) struct Search {
     pub(super) seed: u64,
 }
 
-/// Factors on the prices of GPUs and watts, those first that promise most.
-const GPUS: [f64; 6] = [1.0, 0.5, 0.25, 0.0, 2.0, 0.1];
-const WATTS: [f64; 4] = [1.0, 2.0, 0.3, 4.0];
-/// Jobs looked at while nodes are filled count so many times as work.
-const WORK_PER_JOB: u64 = 10;
-
-/// Where time counts, what is lost by a restart counts so many times when GPUs are split anew; the
-/// first if no more plans are tried.
-const SPLITS: [f64; 4] = [3.0, 1.0, 8.0, 20.0];
-
 /// The best plan found.
 pub(super) fn search(problem: &Problem<'_, '_>, bounds: &Search) -> Draft {
     let market = Market::new(problem, bounds.work);
@@ -49,7 +39,9 @@ fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let best = best.map(|best| best.draft).unwrap_or_default();
     let order = || filler.order(USUAL);
     let mut best = anneal::anneal(problem, &best, order, bounds).unwrap_or(best);
-    downshift::downshift(problem, &mut best);
+    if problem.tuning.downshift {
+        downshift::downshift(problem, &mut best);
+    }
     best
 }
 
@@ -57,15 +49,17 @@ fn cheapest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
 fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
     let problem = filler.problem;
     let jobs = problem.items.len() as u64;
+    let tuning = problem.tuning;
     // A rollout takes the square of the jobs.
-    if jobs.saturating_mul(jobs) > bounds.work {
-        let draft = filler.share(SPLITS[0]);
+    if jobs.saturating_mul(jobs) > bounds.work || !tuning.rollouts {
+        let draft = filler.share(tuning.split_restarts[0]);
         if problem.broken_promises(&draft) == 0 {
             return draft;
         }
         return filler.fill(USUAL, false).draft;
     }
-    let mut drafts = ordered_par_map(&SPLITS, |restarts| filler.share(*restarts));
+    let splits = if tuning.splits { &tuning.split_restarts[..] } else { &[] };
+    let mut drafts = ordered_par_map(splits, |restarts| filler.share(*restarts));
     drafts.extend(fill(filler, bounds).into_iter().map(|filled| filled.draft));
     rollout::best(problem, drafts)
 }
@@ -73,11 +67,14 @@ fn soonest(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Draft {
 /// Nodes filled at all levels of prices.
 fn fill(filler: &Filler<'_, '_, '_>, bounds: &Search) -> Vec<Filled> {
     let problem = filler.problem;
-    let watts = if problem.budget.is_finite() { &WATTS[..] } else { &WATTS[..1] };
-    let levels = GPUS
+    let tuning = problem.tuning;
+    let watts =
+        if problem.budget.is_finite() { &tuning.watt_levels[..] } else { &tuning.watt_levels[..1] };
+    let gpus = if tuning.price_levels { &tuning.gpu_levels[..] } else { &[] };
+    let levels = gpus
         .iter()
         .flat_map(|gpus| watts.iter().map(|watts| (Level { gpus: *gpus, watts: *watts }, false)));
-    let affordable = bounds.work / (WORK_PER_JOB * problem.items.len().max(1) as u64);
+    let affordable = bounds.work / (tuning.fill_work_per_job * problem.items.len().max(1)) as u64;
     let mut fills = vec![(USUAL, false), (USUAL, true)];
     fills.extend(levels.skip(1).take(affordable as usize));
     ordered_par_map(&fills, |(level, keep)| filler.fill(*level, *keep))

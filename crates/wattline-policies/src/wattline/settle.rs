@@ -13,12 +13,6 @@ use wattline_core::plan::{Decision, JobChange, Plan, Reason};
 use wattline_core::power::Occupancy;
 use wattline_core::units::{Seconds, Watts};
 
-/// Whoever is next in line is looked at again after this long, and while somebody waits an idle
-/// node stays up for so long at the least.
-const BRIEFLY: Seconds = Seconds::new(60.0);
-/// No idle node stays up for longer.
-const LONG: Seconds = Seconds::new(3600.0);
-
 /// The plan that carries the draft out.
 pub(super) fn settle(problem: &Problem<'_, '_>, planned: &Planned) -> Plan {
     let (view, draft) = (problem.view, &planned.draft);
@@ -156,7 +150,7 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
         let item = &problem.items[at];
         let on_time = |way: &Way| item.due - (item.work / way.rate + item.load) * way.later;
         let slack = problem.ways_of(at).map(|(_, way)| on_time(way)).filter(|slack| *slack > 0.0);
-        slack.fold(0.1 * item.age, f64::min).max(least)
+        slack.fold(problem.tuning.look_again_share * item.age, f64::min).max(least)
     };
     let waiting = (0..problem.items.len()).filter(could_start);
     let soon = waiting.map(wait).reduce(f64::min).map(|wait| {
@@ -166,7 +160,8 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
     // Whoever is next in line is served at the next plan, also if nothing happens until then.
     let change = downshift::first_change(problem, draft);
     let change = change.map(|wait| view.now + Seconds::new(wait.max(least)));
-    let line = problem.owed.line_behind.then_some(view.now + BRIEFLY);
+    let line =
+        problem.owed.line_behind.then_some(view.now + Seconds::new(problem.tuning.look_again_s));
     let next = problem.owed.next.map(|left| view.now + Seconds::new(left.max(0.0) + 1.0));
     plan.revisit = [plan.revisit, soon, change, line, next].into_iter().flatten().min();
 }
@@ -174,6 +169,7 @@ fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mu
 /// Nodes that jobs need are up; idle ones sleep when that pays for the boot.
 fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], somebody_waits: bool, plan: &mut Plan) {
     let view = problem.view;
+    let long = Seconds::new(problem.tuning.idle_max_s);
     let mut targets = NodeTargets::new(view);
     for id in view.state.cluster().node_ids() {
         match held[id.index()].busy {
@@ -182,11 +178,11 @@ fn say_nodes(problem: &Problem<'_, '_>, held: &[Occupancy], somebody_waits: bool
                 // Where energy counts for nothing, nobody shall wait for a boot.
                 // Whoever waits by choice will want one that is up.
                 let least = match (problem.time_only, somebody_waits) {
-                    (true, _) => LONG,
-                    (false, true) => BRIEFLY,
+                    (true, _) => long,
+                    (false, true) => Seconds::new(problem.tuning.look_again_s),
                     (false, false) => Seconds::new(problem.moment()),
                 };
-                let after = pays_after(view, id).map(|t| t.max(least).min(LONG));
+                let after = pays_after(view, id).map(|t| t.max(least).min(long));
                 targets.idle(id, after, plan);
             }
             _ => targets.needed(id),

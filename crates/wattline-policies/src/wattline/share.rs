@@ -8,21 +8,13 @@
 //! somebody comes or ends, the GPUs are split anew, as far as that is worth the restarts.
 
 use super::candidates::Way;
+use super::constants::OVERDUE;
 use super::fill::Filler;
 use super::market::{Level, USUAL};
 use super::model::{Draft, Problem, Slot};
 use super::nodes::{Nodes, Spot};
 use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
-
-/// What the last part of a run saves, this much of it, tells what a unit of work is worth.
-const LAST: f64 = 0.1;
-/// A split is taken to last for so many seconds at the least, and at the most.
-const LASTS: (f64, f64) = (10.0, 1800.0);
-/// A change of way that takes no more GPUs counts as this part of one.
-const NO_GPU: f64 = 1e-3;
-/// Whoever is overdue goes before all others.
-const OVERDUE: f64 = 1e15;
 
 /// A way to run, and what it is worth.
 #[derive(Clone, Copy)]
@@ -55,7 +47,7 @@ impl Problem<'_, '_> {
     /// What is free on nodes.
     pub(super) fn pool(&self, nodes: &Nodes) -> Pool {
         let watts = self.budget - self.owed.watts - nodes.committed;
-        Pool { gpus: nodes.free_of.clone(), watts }
+        Pool { gpus: nodes.free_of.clone(), watts, no_gpu: self.tuning.no_gpu_share }
     }
 }
 
@@ -95,6 +87,7 @@ impl Filler<'_, '_, '_> {
     fn unit(&self, at: usize) -> f64 {
         let problem = self.problem;
         let item = &problem.items[at];
+        let share = problem.tuning.last_share;
         let (mut least, mut unit) = (f64::INFINITY, f64::INFINITY);
         for (_, way) in problem.ways_of(at) {
             let time = item.work / way.rate;
@@ -103,9 +96,9 @@ impl Filler<'_, '_, '_> {
             let energy = problem.prices.watt(0.0, time) * problem.usual_watts(way);
             let cost = item.weight * time + taken(time) + energy;
             if cost < least {
-                let last = taken(time) - taken(time * (1.0 - LAST));
-                let saves = LAST * (item.weight * time + energy) + last;
-                (least, unit) = (cost, saves / (LAST * item.work).max(1e-9));
+                let last = taken(time) - taken(time * (1.0 - share));
+                let saves = share * (item.weight * time + energy) + last;
+                (least, unit) = (cost, saves / (share * item.work).max(1e-9));
             }
         }
         unit
@@ -125,8 +118,8 @@ impl Filler<'_, '_, '_> {
             worth -= self.market.taken(way, watts, 1.0, only_watts);
             if now.is_some_and(|now| problem.same_but_limit(now.way, index)) {
                 // Whoever stays does not restart, which is worth more the sooner it ends.
-                let lasts = (item.work / way.rate).clamp(LASTS.0, LASTS.1);
-                let restart = item.restart * problem.hysteresis * restarts;
+                let lasts = problem.tuning.split_lasts(item.work / way.rate);
+                let restart = item.restart * problem.tuning.hysteresis * restarts;
                 worth += unit * way.rate * restart / lasts;
             }
             problem.choice(index, way, worth)
@@ -208,6 +201,8 @@ pub(super) struct Pool {
     /// By type.
     gpus: Vec<u32>,
     watts: f64,
+    /// A change that takes no more GPUs counts as this share of one.
+    no_gpu: f64,
 }
 
 impl Pool {
@@ -223,7 +218,7 @@ impl Pool {
         let step = |(to, choice): (usize, &Choice)| {
             let better = choice.worth > worth && choice.takes >= takes;
             (better && self.suffices(has, choice)).then(|| Ranked {
-                rank: (choice.worth - worth) / (choice.takes - takes).max(NO_GPU),
+                rank: (choice.worth - worth) / (choice.takes - takes).max(self.no_gpu),
                 place: item,
                 what: Step { from, to: to as u32 },
             })

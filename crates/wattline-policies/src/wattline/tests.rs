@@ -3,7 +3,7 @@
 mod late;
 mod rollout;
 
-use super::arrivals;
+use super::constants::Tuning;
 use super::fill::Filler;
 use super::market::{Level, Market};
 use super::model::{Problem, Slot};
@@ -103,7 +103,7 @@ fn look<T>(
     now: f64,
     jobs: impl IntoIterator<Item = Job>,
     budget: Option<f64>,
-    look: impl FnOnce(&Problem<'_, '_>) -> T,
+    look: impl FnOnce(&mut Problem<'_, '_>) -> T,
 ) -> T {
     look_for(Goal::Cost, now, jobs, budget, look)
 }
@@ -113,7 +113,7 @@ pub(super) fn look_for<T>(
     now: f64,
     jobs: impl IntoIterator<Item = Job>,
     budget: Option<f64>,
-    look: impl FnOnce(&Problem<'_, '_>) -> T,
+    look: impl FnOnce(&mut Problem<'_, '_>) -> T,
 ) -> T {
     let mut state = State::new(cluster(), Timestamp::ZERO);
     for job in jobs {
@@ -130,7 +130,8 @@ pub(super) fn look_for<T>(
         plan: PlanId(0),
         changes: Changes::Everything,
     };
-    look(&Problem::new(&view, &Objective::new(goal), 1.0))
+    let objective = Objective { goal, tuning: &Tuning::default() };
+    look(&mut Problem::new(&view, &objective))
 }
 
 const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
@@ -204,7 +205,7 @@ fn the_jobs_of_the_last_while_are_expected_again() {
     let jobs = || (0..61).map(|n| job(60.0 * f64::from(n), Elasticity::Malleable));
     let coming = |now: f64| {
         look(now, jobs(), None, |problem| {
-            let ahead = arrivals::AHEAD * problem.mean_fastest;
+            let ahead = problem.tuning.ahead_runs * problem.mean_fastest;
             let times: Vec<f64> = problem.coming.iter().map(|coming| coming.at).collect();
             (ahead, times)
         })

@@ -53,15 +53,15 @@ fn a_job_left_alone_takes_more_if_that_pays_for_the_restart() {
         let narrow = way(problem, 1, 1);
         let first = way(problem, 0, 4);
         let (end, slow) = (time(problem, 0, first), time(problem, 1, narrow));
-        let cost = |restart: f64| {
-            let mut rollout = Rollout::new(problem);
-            rollout.set_restart(1, restart);
-            rollout.cost(&vec![slot(first), slot(narrow)]) - end
+        let mut cost = |restart: f64| {
+            problem.items[1].restart = restart;
+            Rollout::new(problem).cost(&vec![slot(first), slot(narrow)]) - end
         };
+        let costs = [10.0, 1e6].map(&mut cost);
         let left = problem.items[1].work - end * problem.way(narrow).rate;
         let grown = end + 10.0 + left / problem.top_speed(&problem.items[1]);
-        assert!(close(cost(10.0), grown), "{} {grown}", cost(10.0));
-        assert!(close(cost(1e6), slow), "{} {slow}", cost(1e6));
+        assert!(close(costs[0], grown), "{} {grown}", costs[0]);
+        assert!(close(costs[1], slow), "{} {slow}", costs[1]);
     });
 }
 
@@ -70,11 +70,10 @@ fn a_restart_now_must_bring_more_than_it_costs() {
     look_for(Goal::Jct, 0.0, jobs(), None, |problem| {
         let (narrow, wide) = (way(problem, 0, 1), way(problem, 0, 4));
         let other = slot(way(problem, 1, 4));
-        let costs = |restart: f64, draft: Draft| {
-            let mut rollout = Rollout::new(problem);
-            rollout.set_now(0, narrow);
-            rollout.set_restart(0, restart);
-            rollout.cost(&draft)
+        (problem.items[0].now, problem.items[0].runs) = (slot(narrow), true);
+        let mut costs = |restart: f64, draft: Draft| {
+            problem.items[0].restart = restart;
+            Rollout::new(problem).cost(&draft)
         };
         for (restart, moves) in [(0.0, true), (20.0, true), (1e4, false)] {
             let stays = costs(restart, vec![slot(narrow), other.clone()]);
