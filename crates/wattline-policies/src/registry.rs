@@ -295,8 +295,8 @@ mod tests {
         }
         let mut options = WattlineOptions::default();
         wattline_option(&mut options, "scale=gpu_price:2").unwrap();
-        wattline_option(&mut options, "without=toll").unwrap();
-        let expected = Tuning { gpu_price: 2.0, toll: false, ..Tuning::default() };
+        wattline_option(&mut options, "without=arrival_toll").unwrap();
+        let expected = Tuning { gpu_price: 2.0, arrival_toll: false, ..Tuning::default() };
         assert_eq!(options.tuning, expected);
         for option in ["energy=0.8", "objective=jct-under-energy"] {
             wattline_option(&mut options, option).unwrap();

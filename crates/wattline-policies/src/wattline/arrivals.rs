@@ -1,22 +1,20 @@
 //! Jobs that are expected: those of the last while, once more.
 
-use super::candidates::Ways;
-use super::model::{Item, Problem, commits};
-use super::objective::{Lateness, Objective};
+use super::{CandidateCache, Item, Objective, Problem};
 use wattline_core::ids::JobId;
 use wattline_core::state::JobState;
 
-/// A job that is expected.
-pub(super) struct Coming {
-    /// Seconds from now.
+pub(super) struct Arrival {
     pub(super) at: f64,
-    /// So many like it.
-    pub(super) many: f64,
+    pub(super) count: f64,
     pub(super) item: Item,
 }
 
-/// Who comes within a while, if the next while is like the last.
-pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective<'_>, known: &mut Ways) {
+pub(super) fn forecast(
+    problem: &mut Problem<'_, '_>,
+    objective: &Objective<'_>,
+    known: &mut CandidateCache,
+) {
     let view = problem.view;
     let now = view.now;
     let tuning = problem.tuning;
@@ -49,42 +47,26 @@ pub(super) fn foresee(problem: &mut Problem<'_, '_>, objective: &Objective<'_>, 
 fn add(
     problem: &mut Problem<'_, '_>,
     objective: &Objective<'_>,
-    known: &mut Ways,
+    known: &mut CandidateCache,
     (id, job): (JobId, &JobState),
     at: f64,
-    many: f64,
+    count: f64,
 ) {
     let view = problem.view;
-    let ways = known.of(view, job);
-    if ways.is_empty() {
+    let candidates = known.of(view, job);
+    if candidates.is_empty() {
         return;
     }
-    let first = problem.ways.len() as u32;
-    problem.ways.extend_from_slice(ways);
-    let last = problem.ways.len() as u32;
+    let first = problem.candidates.len() as u32;
+    problem.extend(candidates);
+    let last = problem.candidates.len() as u32;
     let age = view.now.since(job.job.submit).get();
-    let Lateness { weight, missed, due } = objective.lateness(view, job);
     let mut item = Item {
-        id,
-        weight,
-        missed,
-        due: due + age + at,
-        work: job.job.work.0,
-        restart: 0.0,
         load: view.state.delays().start(false).get(),
-        ways: first..last,
-        frugal: None,
-        runs: false,
-        pinned: false,
-        stays: !job.job.preemptible,
-        commits: commits(job),
-        overdue: false,
-        over: 0.0,
-        granted: None,
-        leaves: false,
         age: -at,
-        now: None,
+        ..Item::new((id, job), objective.lateness(view, job), first..last)
     };
+    item.due = item.due + age + at;
     problem.without_deadline(&mut item);
-    problem.coming.push(Coming { at, many, item });
+    problem.arrivals.push(Arrival { at, count, item });
 }

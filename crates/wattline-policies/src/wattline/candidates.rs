@@ -1,9 +1,9 @@
-//! The ways a job can run: shape, batch and power limit, with what they cost in time and power.
+//! Candidates: shape, batch and power limit of a job, with what they take in time and power.
 //!
 //! A job may have hundreds. Those that another beats in GPUs, time and energy alike are dropped,
 //! and what is left of a shape is thinned to its fastest, its most frugal and some between.
 
-use super::constants::Tuning;
+use super::Tuning;
 use std::collections::BTreeMap;
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{MenuId, WorkloadId};
@@ -12,16 +12,14 @@ use wattline_core::placement::Configuration;
 use wattline_core::policy::ClusterView;
 use wattline_core::state::JobState;
 
-/// One way to run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct Candidate {
+    /// Among the candidates of all jobs.
+    pub(super) index: u32,
     pub(super) shape: Shape,
-    /// On how many nodes.
     pub(super) nodes: u32,
     pub(super) batch: u32,
-    /// Power limit in W.
     pub(super) limit: f64,
-    /// Work per second.
     pub(super) rate: f64,
     /// Predicted power of each GPU in W.
     pub(super) power: f64,
@@ -30,12 +28,20 @@ pub(super) struct Way {
     pub(super) later: f64,
 }
 
-impl Way {
+impl Candidate {
+    pub(super) fn gpu_type(&self) -> usize {
+        self.shape.gpu_type.index()
+    }
+
+    pub(super) fn same_but_limit(&self, other: &Self) -> bool {
+        (self.shape, self.batch, self.nodes) == (other.shape, other.batch, other.nodes)
+    }
+
     pub(super) fn gpus(&self) -> f64 {
         f64::from(self.shape.gpus)
     }
 
-    /// A configuration as a way, if it can be predicted.
+    /// A configuration as a candidate, if it can be predicted.
     pub(super) fn new(
         job: &JobState,
         view: &ClusterView<'_>,
@@ -48,6 +54,7 @@ impl Way {
         let (sooner, later) =
             (prediction.time_quantile(tail), prediction.time_quantile(1.0 - tail));
         sound.then_some(Self {
+            index: 0,
             shape: configuration.shape(),
             nodes: configuration.nodes,
             batch: configuration.batch,
@@ -64,24 +71,22 @@ impl Way {
     }
 }
 
-/// Jobs with equal keys have equal ways.
 type Key = (WorkloadId, MenuId, bool, [u32; 3], [u32; 3]);
 
-/// The ways of all jobs, looked up once for jobs that are alike.
-pub(super) struct Ways<'t> {
-    known: BTreeMap<Key, Vec<Way>>,
+/// The candidates of all jobs, looked up once for jobs that are alike.
+pub(super) struct CandidateCache<'t> {
+    known: BTreeMap<Key, Vec<Candidate>>,
     /// Whether a power limit is worth choosing: not where all that is counted is time.
     limits: bool,
     tuning: &'t Tuning,
 }
 
-impl<'t> Ways<'t> {
+impl<'t> CandidateCache<'t> {
     pub(super) fn new(limits: bool, tuning: &'t Tuning) -> Self {
         Self { known: BTreeMap::new(), limits, tuning }
     }
 
-    /// All ways of a job that are worth a thought.
-    pub(super) fn of(&mut self, view: &ClusterView<'_>, job: &JobState) -> &[Way] {
+    pub(super) fn of(&mut self, view: &ClusterView<'_>, job: &JobState) -> &[Candidate] {
         let bounds = |b: Bounds| [b.min, b.requested, b.max];
         let adaptive = job.job.elasticity == Elasticity::Adaptive;
         let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
@@ -96,7 +101,7 @@ fn look_up(
     job: &JobState,
     (adaptive, limits): (bool, bool),
     tuning: &Tuning,
-) -> Vec<Way> {
+) -> Vec<Candidate> {
     let cluster = view.state.cluster();
     let batches = if adaptive { batches(job.job.batch) } else { vec![job.job.batch.requested] };
     let mut all = Vec::new();
@@ -107,7 +112,7 @@ fn look_up(
         for batch in &batches {
             for power_limit in card.limits_down() {
                 let configuration = Configuration { batch: *batch, power_limit, ..plain };
-                of_shape.extend(Way::new(job, view, configuration, tuning));
+                of_shape.extend(Candidate::new(job, view, configuration, tuning));
                 if !limits {
                     break;
                 }
@@ -119,20 +124,20 @@ fn look_up(
         // Under a budget the lowest limit may be all there is room for.
         all.extend(lowest.filter(|_| view.budget.is_some()));
     }
-    let beaten = |way: &Way, by: &Way| {
-        let same = way.shape.gpu_type == by.shape.gpu_type;
-        let not_worse = by.shape.gpus <= way.shape.gpus
-            && by.rate >= way.rate
-            && by.energy() <= way.energy()
-            && by.limit * by.gpus() <= way.limit * way.gpus();
-        let better = by.shape.gpus < way.shape.gpus
-            || by.rate > way.rate
-            || by.energy() < way.energy()
-            || by.limit < way.limit;
+    let beaten = |candidate: &Candidate, by: &Candidate| {
+        let same = candidate.gpu_type() == by.gpu_type();
+        let not_worse = by.shape.gpus <= candidate.shape.gpus
+            && by.rate >= candidate.rate
+            && by.energy() <= candidate.energy()
+            && by.limit * by.gpus() <= candidate.limit * candidate.gpus();
+        let better = by.shape.gpus < candidate.shape.gpus
+            || by.rate > candidate.rate
+            || by.energy() < candidate.energy()
+            || by.limit < candidate.limit;
         same && not_worse && better
     };
     all.dedup_by(|a, b| a.shape == b.shape && a.batch == b.batch && a.limit == b.limit);
-    all.iter().filter(|way| !all.iter().any(|by| beaten(way, by))).copied().collect()
+    all.iter().filter(|candidate| !all.iter().any(|by| beaten(candidate, by))).copied().collect()
 }
 
 /// Powers of two between the bounds, and what was asked for.
@@ -172,22 +177,23 @@ fn few(menu: &[Shape], asked: u32, most: usize) -> Vec<Shape> {
 }
 
 /// Leaves those of a shape that none beats in time and energy, and of these a few.
-fn thin(ways: &mut Vec<Way>, most: usize) {
-    ways.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
+fn thin(candidates: &mut Vec<Candidate>, most: usize) {
+    candidates.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
     let mut least = f64::INFINITY;
-    ways.retain(|way| {
-        let better = way.energy() < least * (1.0 - 1e-9);
+    candidates.retain(|candidate| {
+        let better = candidate.energy() < least * (1.0 - 1e-9);
         if better {
-            least = way.energy();
+            least = candidate.energy();
         }
         better
     });
-    while ways.len() > most.max(2) {
+    while candidates.len() > most.max(2) {
         // The one whose neighbours stand for it best.
-        let close = |at: usize| (ways[at - 1].rate / ways[at + 1].rate).ln();
-        let Some(at) = (1..ways.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b))) else {
+        let close = |at: usize| (candidates[at - 1].rate / candidates[at + 1].rate).ln();
+        let Some(at) = (1..candidates.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b)))
+        else {
             return;
         };
-        ways.remove(at);
+        candidates.remove(at);
     }
 }

@@ -5,78 +5,10 @@
 //! part is worth and what each constant does when it is halved and doubled; a constant for which no
 //! measurement is given here is a guess that this command can put to the test.
 
-/// A constant that can be multiplied: counts stay whole and positive, lists are scaled entry by entry.
-trait Scale: Sized {
-    fn scaled(self, factor: f64) -> Self;
-}
+use crate::tunable::tunable;
 
-impl Scale for f64 {
-    fn scaled(self, factor: f64) -> Self {
-        self * factor
-    }
-}
-
-impl Scale for usize {
-    fn scaled(self, factor: f64) -> Self {
-        (self as f64 * factor).round().max(1.0) as Self
-    }
-}
-
-impl<const N: usize> Scale for [f64; N] {
-    fn scaled(self, factor: f64) -> Self {
-        self.map(|value| value * factor)
-    }
-}
-
-/// The struct, its defaults, and its fields by name.
-macro_rules! tuning {
-    (
-        parts { $($(#[$about:meta])* $part:ident,)* }
-        constants { $($(#[$reason:meta])* $name:ident: $kind:ty = $default:expr,)* }
-    ) => {
-        /// Parts that can be turned off, and constants.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub(crate) struct Tuning {
-            $($(#[$about])* pub(crate) $part: bool,)*
-            $($(#[$reason])* pub(crate) $name: $kind,)*
-        }
-
-        impl Default for Tuning {
-            fn default() -> Self {
-                Self { $($part: true,)* $($name: $default,)* }
-            }
-        }
-
-        impl Tuning {
-            pub(crate) const PARTS: &[&str] = &[$(stringify!($part)),*];
-
-            /// Names and values of all constants.
-            pub(crate) fn constants(&self) -> Vec<(&'static str, String)> {
-                vec![$((stringify!($name), format!("{:?}", self.$name))),*]
-            }
-
-            /// Turns a part off; `None` if there is none of that name.
-            pub(crate) fn turn_off(&mut self, part: &str) -> Option<()> {
-                match part {
-                    $(stringify!($part) => self.$part = false,)*
-                    _ => return None,
-                }
-                Some(())
-            }
-
-            /// Multiplies a constant; `None` if there is none of that name.
-            pub(crate) fn scale(&mut self, name: &str, factor: f64) -> Option<()> {
-                match name {
-                    $(stringify!($name) => self.$name = self.$name.scaled(factor),)*
-                    _ => return None,
-                }
-                Some(())
-            }
-        }
-    };
-}
-
-tuning! {
+tunable! {
+    pub(crate) struct Tuning;
     parts {
         /// Rigid jobs get reservations in one complete schedule (`reservations.rs`).
         reservations,
@@ -90,9 +22,9 @@ tuning! {
         price_levels,
         /// Jobs like those of the last while bid for GPUs too (`arrivals.rs`).
         expected_jobs,
-        /// In complete schedules GPU time costs the jobs to come (`costs.rs`).
-        toll,
-        /// A job that could start may wait for cheaper energy or for company; `+eager` turns it off.
+        /// GPU time in annealed schedules costs the jobs to come (`costs.rs`).
+        arrival_toll,
+        /// A job that could start may wait for cheaper energy or a shared node (not with `+eager`).
         waiting_on_purpose,
         /// A job that had to hurry goes on frugally once it has time (`downshift.rs`).
         downshift,
@@ -173,7 +105,7 @@ tuning! {
 
         // ---- Jobs to come ----
 
-        /// Expected jobs are those of the next so many mean shortest run times: a job that may run
+        /// Jobs are expected for this many mean shortest run times ahead: a job that may run
         /// on 64 GPUs in a hundredth of the time does not need to look ahead for the days it would
         /// take on one. Total cost over five seeds of `overload` and `capped-60`, and of
         /// ElasticFlow's two peers: 2,252, 2,654 and 403 EUR; with 1.5 2,285, 2,906 and 409, with 4
@@ -188,9 +120,9 @@ tuning! {
         /// the best reference method on the ANDREAS instances at loads of 0.5 and less: 0.826, 0.827
         /// with 12, 0.826 with 3; above the optimum where no job comes later (`bench gap`): 4.8 %,
         /// 10 % and 3.5 %.
-        toll_jobs: f64 = 6.0,
+        arrival_toll_jobs: f64 = 6.0,
         /// They have come within this share of a mean run time.
-        toll_delay_share: f64 = 0.5,
+        arrival_toll_delay_share: f64 = 0.5,
 
         // ---- Market ----
 
@@ -303,7 +235,7 @@ tuning! {
 }
 
 impl Tuning {
-    /// How long a split is taken to last that would last for so many seconds if nothing happened.
+    /// How long a split is taken to last that would last for `time_s` if nothing happened.
     pub(super) fn split_lasts(&self, time_s: f64) -> f64 {
         time_s.max(self.split_lasts_min_s).min(self.split_lasts_max_s)
     }

@@ -1,11 +1,10 @@
-//! What a plan is judged by.
+//! Evaluator: what is minimised.
 
-use super::constants::Tuning;
+use super::Tuning;
 use wattline_core::Timestamp;
 use wattline_core::policy::ClusterView;
 use wattline_core::state::JobState;
 
-/// What to minimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Goal {
     /// Weighted tardiness and energy, in EUR.
@@ -18,10 +17,7 @@ pub(crate) enum Goal {
     /// Mean time from submission to completion.
     Jct,
     /// The same, spending at most this share of the energy that the jobs would take as requested.
-    JctUnderEnergy {
-        /// The share.
-        share: f64,
-    },
+    JctUnderEnergy { share: f64 },
 }
 
 /// What lateness costs a job.
@@ -35,7 +31,6 @@ pub(super) struct Lateness {
     pub(super) due: f64,
 }
 
-/// The goal in numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Objective<'t> {
     pub(super) goal: Goal,
@@ -79,7 +74,6 @@ impl Objective<'_> {
         }
     }
 
-    /// Whether power limits are worth choosing.
     pub(super) fn limits(&self, view: &ClusterView<'_>) -> bool {
         self.goal != Goal::Jct || view.budget.is_some()
     }

@@ -1,20 +1,15 @@
-//! Rollouts: a candidate plan is judged by running all known jobs to their ends from it.
+//! Evaluator: a plan is judged by running all known jobs to their ends from it.
 //!
-//! What a change of GPUs is worth depends on how long it lasts, and that on which jobs end when. So
-//! where completion time counts, each candidate is followed by the same simple rule: whenever a job
-//! ends, the GPUs are split anew among all jobs, by what one GPU more brings each of them. Jobs with
-//! little left weigh more, by the square root of the time they would take on their smallest size, so
-//! they go first without starving the long ones. GPUs are pooled by type here, and no job arrives:
-//! with nodes, or with one guess at arrivals, small differences between candidates would drown in
-//! noise.
+//! What a change of GPUs is worth depends on how long it lasts, and that on which jobs end when. So each
+//! plan is followed by the same simple rule: when a job ends, the GPUs are split anew by what one GPU
+//! more brings each job. Jobs weigh more by the time left on their smallest size (`shortness`), so short
+//! ones go first without starving long ones. GPUs are pooled by type and no job arrives: with nodes, or
+//! with one guess at arrivals, small differences between plans would drown in noise.
 
-use super::candidates::Way;
 use super::constants::{NEVER, PROMISE};
-use super::model::{Draft, Problem};
 use super::share::{Choice, Pool, split};
-use crate::ordered_par_map::ordered_par_map;
+use super::{Candidate, Draft, Problem, Slot, ordered_par_map};
 
-/// A job as rollouts see it.
 struct Job {
     weight: f64,
     work: f64,
@@ -23,7 +18,6 @@ struct Job {
     restart: f64,
     /// Work per second in its smallest size.
     small: f64,
-    /// The choice it has at present.
     now: Option<usize>,
     /// Once it has started it does not change.
     stays: bool,
@@ -33,7 +27,6 @@ struct Job {
     speeds: Vec<(f64, f64)>,
 }
 
-/// How far a job has come.
 struct Progress {
     choice: Option<usize>,
     /// From when on it works, and what is left then.
@@ -60,7 +53,6 @@ pub(super) fn best(problem: &Problem<'_, '_>, drafts: Vec<Draft>) -> Draft {
     ranked.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(draft, _)| draft).unwrap_or_default()
 }
 
-/// What is the same for all candidates.
 pub(super) struct Rollout<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
     jobs: Vec<Job>,
@@ -73,25 +65,23 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         let joule = problem.prices.watt(0.0, 1.0);
         let job = |at: usize| {
             let item = &problem.items[at];
-            let ways: Vec<(u32, &Way)> = problem.ways_of(at).collect();
+            let candidates = problem.candidates_of(at);
             let now = item.now.as_ref().filter(|_| item.runs || item.pinned);
-            let smallest = ways
+            let of_slot = |now: &Slot| candidates.iter().position(|c| c.index == now.candidate);
+            let smallest = candidates
                 .iter()
-                .map(|(_, way)| *way)
                 .min_by(|a, b| a.shape.gpus.cmp(&b.shape.gpus).then(b.rate.total_cmp(&a.rate)));
+            let speed = |c: &Candidate| (c.rate, joule * problem.usual_watts(c));
             Job {
                 weight: item.weight,
                 work: item.work,
                 load: item.load,
                 restart: item.restart,
-                small: smallest.map_or(1.0, |way| way.rate),
-                now: now.and_then(|now| ways.iter().position(|(index, _)| *index == now.way)),
+                small: smallest.map_or(1.0, |candidate| candidate.rate),
+                now: now.and_then(of_slot),
                 stays: item.pinned || item.commits,
-                choices: ways.iter().map(|(index, way)| problem.choice(*index, way, 0.0)).collect(),
-                speeds: ways
-                    .iter()
-                    .map(|(_, way)| (way.rate, joule * problem.usual_watts(way)))
-                    .collect(),
+                choices: candidates.iter().map(|c| problem.choice(c, 0.0)).collect(),
+                speeds: candidates.iter().map(speed).collect(),
             }
         };
         let jobs = (0..problem.items.len()).map(job).collect();
@@ -121,19 +111,18 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
             time = next;
             self.split_anew(time, &mut all);
         }
-        // Nothing makes room for those that are left. Another candidate may, and if none does, the
+        // Nothing makes room for those that are left. Another plan may, and if none does, the
         // rest of the cost counts.
         cost + NEVER * all.iter().filter(|progress| !progress.done).count() as f64
     }
 
-    /// Where a job stands under a draft.
-    fn begin(&self, job: &Job, slot: Option<&super::model::Slot>) -> Progress {
+    fn begin(&self, job: &Job, slot: Option<&Slot>) -> Progress {
         let tuning = self.problem.tuning;
-        let of_way = |way: u32| job.choices.iter().position(|choice| choice.way == way);
-        let choice = slot.and_then(|slot| of_way(slot.way));
-        let same = |now: usize, then: usize| {
-            self.problem.same_but_limit(job.choices[now].way, job.choices[then].way)
-        };
+        let of_candidate =
+            |candidate: u32| job.choices.iter().position(|choice| choice.candidate == candidate);
+        let choice = slot.and_then(|slot| of_candidate(slot.candidate));
+        let of = |choice: usize| self.problem.candidate(job.choices[choice].candidate);
+        let same = |now: usize, then: usize| of(now).same_but_limit(of(then));
         let from = match (choice, job.now) {
             (Some(then), Some(now)) if same(now, then) => 0.0,
             (Some(_), Some(_)) => job.restart * tuning.hysteresis * tuning.rollout_restart_now,
@@ -144,7 +133,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         Progress { choice, from, left: job.work, started, done: false }
     }
 
-    /// All GPUs go to whoever gains most by one more.
+    /// All GPUs go to the jobs that gain most by one more.
     fn split_anew(&self, time: f64, all: &mut [Progress]) {
         let undone = || self.jobs.iter().zip(all.iter()).filter(|(_, progress)| !progress.done);
         let times = undone().map(|(job, progress)| progress.left / job.small);
