@@ -5,7 +5,7 @@
 //! again. With few jobs this comes close to the optimum; with many it would not, and the market's plan
 //! is then as good.
 
-use super::{Candidate, Class, Draft, Item, NO_CLASS, Problem, Search, Slot, ordered_par_map};
+use super::{Candidate, Class, Draft, Item, Problem, Search, Slot, ordered_par_map};
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -104,14 +104,9 @@ pub(super) fn anneal(
 }
 
 fn hosts(problem: &Problem<'_, '_>, candidate: &Candidate) -> Vec<u32> {
-    let nodes = 0..problem.view.state.cluster().nodes().len() as u32;
-    let takes = |node: &u32| {
-        let class = problem.empty.class_of(*node);
-        class != NO_CLASS
-            && problem.classes[usize::from(class)].gpu_type == candidate.gpu_type()
-            && u32::from(problem.empty.free(*node)) >= candidate.shape.gpus
-    };
-    nodes.filter(takes).collect()
+    let of_type = problem.empty.usable().filter(|(_, c)| c.gpu_type == candidate.gpu_type());
+    let free = |node: &u32| u32::from(problem.empty.free(*node)) >= candidate.shape.gpus;
+    of_type.map(|(node, _)| node).filter(free).collect()
 }
 
 /// What a job must gain beyond what its restart costs.

@@ -5,6 +5,7 @@
 
 use super::Tuning;
 use std::collections::BTreeMap;
+use std::iter::{once, successors};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{MenuId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity};
@@ -142,18 +143,11 @@ fn look_up(
 
 /// Powers of two between the bounds, and what was asked for.
 fn batches(bounds: Bounds) -> Vec<u32> {
-    let mut sizes = vec![bounds.requested];
-    let mut size = bounds.requested;
-    while size / 2 >= bounds.min && size / 2 > 0 {
-        size /= 2;
-        sizes.push(size);
-    }
-    size = bounds.requested;
-    while size.saturating_mul(2) <= bounds.max {
-        size = size.saturating_mul(2);
-        sizes.push(size);
-    }
-    sizes
+    let halves = successors(Some(bounds.requested / 2), |size| Some(size / 2));
+    let halves = halves.take_while(|size| *size >= bounds.min.max(1));
+    let doubles = successors(bounds.requested.checked_mul(2), |size| size.checked_mul(2));
+    let doubles = doubles.take_while(|size| *size <= bounds.max);
+    once(bounds.requested).chain(halves).chain(doubles).collect()
 }
 
 /// Of a long menu, per GPU type, the counts that double, and what was asked for.

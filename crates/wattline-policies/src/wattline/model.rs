@@ -312,9 +312,9 @@ impl<'v, 'a> Problem<'v, 'a> {
             });
         }
         for at in 0..self.items.len() {
-            let fastest = self.fastest(at);
             let mut item = self.items[at].clone();
-            item.over = item.age - objective.patience(fastest);
+            let work = self.view.state.job(item.id).job.work.0;
+            item.over = item.age - objective.patience(work / self.top_speed(&item));
             item.overdue = self.tuning.starvation_guard && item.over >= 0.0;
             self.without_deadline(&mut item);
             item.frugal =
@@ -375,12 +375,6 @@ impl<'v, 'a> Problem<'v, 'a> {
 
     pub(super) fn candidate(&self, at: u32) -> &Candidate {
         &self.candidates[at as usize]
-    }
-
-    /// The job's shortest time from its start to its end.
-    pub(super) fn fastest(&self, item: usize) -> f64 {
-        let item = &self.items[item];
-        self.view.state.job(item.id).job.work.0 / self.top_speed(item)
     }
 
     pub(super) fn top_speed(&self, item: &Item) -> f64 {

@@ -82,6 +82,12 @@ impl Nodes {
         self.class[node as usize]
     }
 
+    /// Nodes that can be used.
+    pub(super) fn usable(&self) -> impl Iterator<Item = (u32, &Class)> {
+        let known = (0_u32..).zip(&self.class).filter(|(_, class)| **class != NO_CLASS);
+        known.map(|(node, class)| (node, &self.classes[usize::from(*class)]))
+    }
+
     pub(super) fn free(&self, node: u32) -> u8 {
         self.free[node as usize]
     }

@@ -6,7 +6,7 @@
 //! fits before a reservation starts early (backfill). One order, not the best of several at each event:
 //! that breaks reservations for gains that never arrive (decision 38).
 
-use super::{Candidate, Draft, Item, NO_CLASS, Nodes, Problem, Slot};
+use super::{Candidate, Draft, Item, Nodes, Problem, Slot};
 use crate::schedule::{Bare, MIN_HOLD, Place, Profile};
 use wattline_core::job::Elasticity;
 
@@ -96,9 +96,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             draft[at] = Some(slot);
         }
         let nodes = problem.filled(&draft);
-        let all = 0..problem.view.state.cluster().nodes().len() as u32;
-        let hosts = all.filter(|node| nodes.class_of(*node) != NO_CLASS).map(|node| {
-            let class = &problem.classes[usize::from(nodes.class_of(node))];
+        let hosts = problem.empty.usable().map(|(node, class)| {
             let free = problem.empty.free(node);
             let (gpu_type, size, wake) = (class.gpu_type, class.size, class.wake);
             Bare { node, gpu_type, size, free, wake }

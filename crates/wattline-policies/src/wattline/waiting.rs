@@ -5,7 +5,7 @@
 //! the cluster is not idle. Jobs that wait themselves share at once if they start too, so no job waits
 //! for them. Lateness counts on the other side. With neither gain, a job that waits only gets later.
 
-use super::{Candidate, Draft, Item, Market, NO_CLASS, Nodes, Problem, Spot, USUAL};
+use super::{Candidate, Draft, Item, Market, Nodes, Problem, Spot, USUAL};
 
 /// From when on a job that waits may find others to share a node with.
 pub(super) struct NodeSharing {
@@ -25,8 +25,8 @@ impl NodeSharing {
             }
         }
         // By node: how many are there, and when the first of them ends.
-        let nodes = problem.view.state.cluster().nodes().len() as u32;
-        let mut there: Vec<(usize, f64)> = vec![(0, f64::INFINITY); nodes as usize];
+        let nodes = problem.view.state.cluster().nodes().len();
+        let mut there: Vec<(usize, f64)> = vec![(0, f64::INFINITY); nodes];
         for (at, item) in problem.items.iter().enumerate() {
             let Some(slot) = &item.now else { continue };
             let end = problem.end(at, slot);
@@ -35,12 +35,8 @@ impl NodeSharing {
                 (*count, *first) = (*count + 1, first.min(end));
             }
         }
-        for (node, (count, first)) in (0..nodes).zip(there) {
-            let class = problem.empty.class_of(node);
-            if class == NO_CLASS {
-                continue;
-            }
-            let class = &problem.classes[usize::from(class)];
+        for (node, class) in problem.empty.usable() {
+            let (count, first) = there[node as usize];
             let blocked = usize::from(problem.empty.free(node) < class.size);
             if count + blocked > 1 {
                 from[class.gpu_type] = from[class.gpu_type].min(first);
