@@ -1,6 +1,6 @@
 //! Constants of a policy that experiments can change by name.
 
-/// A constant that can be multiplied: counts stay whole and positive, lists are scaled entry by entry.
+/// A constant that can be multiplied: counts stay whole and positive, lists go entry by entry.
 pub(crate) trait Scale: Sized {
     fn scaled(self, factor: f64) -> Self;
 }

@@ -1,9 +1,9 @@
 //! Move: complete schedules of few jobs are annealed.
 //!
-//! Each job is given its node, its candidate and its turn, and the whole schedule is evaluated as the
-//! machines will bill it, node by node: a change concerns one node or two, and only these are evaluated
-//! again. With few jobs this comes close to the optimum; with many it would not, and the market's plan
-//! is then as good.
+//! Each job is given its node, its candidate and its turn, and the whole schedule is evaluated as
+//! the machines will bill it, node by node: a change concerns one node or two, and only these are
+//! evaluated again. With few jobs this comes close to the optimum; with many it would not, and the
+//! market's plan is then as good.
 
 use super::{Candidate, Class, Draft, Item, Problem, Search, Slot, ordered_par_map};
 use rand::seq::IteratorRandom;
@@ -15,7 +15,7 @@ use std::ops::Range;
 struct Task {
     candidate: u32,
     node: u32,
-    /// It starts when another job on its node starts or ends, not as soon as it could, to share watts.
+    /// It starts when another job on its node starts or ends, not before, to share watts.
     waits: bool,
 }
 
@@ -141,7 +141,7 @@ impl<'p, 'v, 'a> Evaluator<'p, 'v, 'a> {
         Self { problem, context, free: Vec::new(), changes: Vec::new(), starts }
     }
 
-    /// Mutates a schedule and keeps what is better, or hardly worse; returns the best one there was.
+    /// Mutates a schedule and keeps what is better, or hardly worse; returns the best one.
     fn anneal(&mut self, first: Schedule, hot: f64, tries: usize, seed: u64) -> Schedule {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let cooling = (self.problem.tuning.anneal_cold / hot).powf(1.0 / tries.max(1) as f64);

@@ -18,7 +18,7 @@ tunable! {
         rollouts,
         /// GPUs are split by marginal gain where completion time counts (`share.rs`).
         splits,
-        /// Nodes are filled at several levels of prices, not only at the market's (`search.rs`).
+        /// Nodes are filled at several levels of prices, not only at the market's (`mod.rs`).
         price_levels,
         /// Jobs like those of the last while bid for GPUs too (`arrivals.rs`).
         expected_jobs,
@@ -87,7 +87,7 @@ tunable! {
 
         // ---- Candidates ----
 
-        /// Most batches and power limits kept per shape: the fastest, the most frugal, some between.
+        /// Most batches and limits kept per shape: the fastest, the most frugal, some between.
         limits_per_shape: usize = 4,
         /// Longer menus of GPU counts are thinned to powers of two.
         shapes_max: usize = 8,
@@ -117,9 +117,9 @@ tunable! {
         expected_repeats: f64 = 20.0,
         /// GPU time in a complete schedule costs jobs to come as much as this many waiting jobs
         /// lose, when the cluster is full; with half the jobs, a quarter of that. Total cost over
-        /// the best reference method on the ANDREAS instances at loads of 0.5 and less: 0.826, 0.827
-        /// with 12, 0.826 with 3; above the optimum where no job comes later (`bench gap`): 4.8 %,
-        /// 10 % and 3.5 %.
+        /// the best reference method on the ANDREAS instances at loads of 0.5 and less: 0.826,
+        /// 0.827 with 12, 0.826 with 3; above the optimum where no job comes later (`bench gap`):
+        /// 4.8 %, 10 % and 3.5 %.
         arrival_toll_jobs: f64 = 6.0,
         /// They have come within this share of a mean run time.
         arrival_toll_delay_share: f64 = 0.5,
@@ -159,8 +159,8 @@ tunable! {
         fill_work_per_job: usize = 10,
         /// After this many jobs that do not fit, no other is tried.
         misfits_max: usize = 200,
-        /// A job that cannot change once it has started starts if that costs at most this share more
-        /// than to wait for what suits it better.
+        /// A job that cannot change once it has started starts if that costs at most this share
+        /// more than to wait for what suits it better.
         commit_margin: f64 = 0.1,
         /// A second of boot counts as this many watts: a sleeping node is taken only if none is up.
         wake_w_per_s: f64 = 1000.0,
@@ -197,14 +197,14 @@ tunable! {
 
         /// A plan reserves if rigid jobs ask for at least this share of all GPU time.
         rigid_share: f64 = 2.0 / 3.0,
-        /// Jobs that get a reservation; the others start only where they delay none of these. Simple
-        /// rules with `+backfill` have the same depth.
+        /// Jobs that get a reservation; the others start only where they delay none of these.
+        /// Simple rules with `+backfill` have the same depth.
         reservation_depth: usize = 100,
-        /// Slack counts by this share of a mean run time. 0.71 on the tuning set with half of it and
-        /// with twice as much.
+        /// Slack counts by this share of a mean run time. 0.71 on the tuning set with half of it
+        /// and with twice as much.
         slack_scale: f64 = 0.1,
-        /// What a GPU-second costs, over the weights of all waiting jobs divided by all GPUs: with 1
-        /// a candidate pays for the delay of all jobs behind it. 0.77 on the tuning set with 0.3,
+        /// What a GPU-second costs, over the weights of all waiting jobs divided by all GPUs: with
+        /// 1 a candidate pays for the delay of all jobs behind it. 0.77 on the tuning set with 0.3,
         /// 0.70 with 2 and with 1.
         gpu_price: f64 = 1.0,
         /// A later start costs this many times the job's weight beside its tardiness: a wait that
@@ -212,9 +212,9 @@ tunable! {
         /// and with 1.
         wait_price: f64 = 1.0,
         /// This share of a GPU type is free now or within `turnover_s`: a job that would hold the
-        /// last GPUs for longer waits. Without it a cluster full of week-long jobs keeps hundreds of
-        /// short ones waiting (Philly's first 2,000 jobs: 4.1 times the best simple rule; 0.35 with
-        /// 3 % and with 6 %). `+headroom` sets it.
+        /// last GPUs for longer waits. Without it a cluster full of week-long jobs keeps hundreds
+        /// of short ones waiting (Philly's first 2,000 jobs: 4.1 times the best simple rule; 0.35
+        /// with 3 % and with 6 %). `+headroom` sets it.
         headroom: f64 = 0.06,
         /// Half a working day; an hour is too short for clusters without short jobs (1.8 times).
         turnover_s: f64 = 4.0 * 3600.0,

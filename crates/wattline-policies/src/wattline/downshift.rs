@@ -1,9 +1,9 @@
-//! Move: in a hurry first, frugal later. A job that would be late in its most frugal candidate may start
-//! in a faster one and change as soon as it will be in time all the same.
+//! Move: in a hurry first, frugal later. A job that would be late in its most frugal candidate may
+//! start in a faster one and change as soon as it will be in time all the same.
 //!
-//! Where a fast candidate is weighed against being late, this change is part of its cost. The change
-//! itself is made when it is due, whatever else is planned: it takes fewer GPUs, less GPU time and less
-//! energy than going on, and the job is in time.
+//! Where a fast candidate is weighed against being late, this change is part of its cost. The
+//! change itself is made when it is due, whatever else is planned: it takes fewer GPUs, less GPU
+//! time and less energy than going on, and the job is in time.
 
 use super::{Candidate, Draft, Item, Problem, Slot};
 
@@ -81,7 +81,7 @@ pub(super) fn downshift(problem: &Problem<'_, '_>, draft: &mut Draft) {
             continue;
         }
         problem.give_back(&mut nodes, slot);
-        // Others may come to share a half-empty node, so no more than a full node's share is counted.
+        // Others may come to share a half-empty node: at most a full node's share is counted.
         let freed = problem.added_watts(&nodes, has, &slot.spot).min(problem.usual_watts(has));
         let mut best: Option<(f64, Slot)> = None;
         for candidate in candidates {

@@ -31,8 +31,7 @@ pub(super) struct Filler<'p, 'v, 'a> {
 }
 
 impl Filler<'_, '_, '_> {
-    /// Jobs by what they lose each second by waiting, for what they take; those that lose most come
-    /// first.
+    /// Jobs, those first that lose most each second by waiting, for what they take.
     pub(super) fn order(&self, level: Level) -> Vec<u32> {
         let (problem, market) = (self.problem, self.market);
         let key = |(at, item): (usize, &Item)| {
@@ -133,8 +132,7 @@ impl Filler<'_, '_, '_> {
         if changes.price < stays.price { changes } else { stays }
     }
 
-    /// What a job gains each second by running now, not later; a run that is brief counts as a
-    /// moment.
+    /// What a job gains each second by running now, not later; a brief run counts as a short time.
     fn gain(&self, at: usize, costs: &Costs) -> f64 {
         (self.market.later[at] - costs.own) / costs.time.max(self.problem.short_time())
     }

@@ -1,10 +1,10 @@
 //! Generator: what GPU time and watts will be worth, slot by slot.
 //!
-//! Each job, present or expected, bids for GPU time: it takes the candidate and the start that cost it
-//! least, with energy, lateness, and the price of what it takes from others. Prices rise where demand
-//! exceeds the supply, and fall where it does not. They are the multipliers of the capacity constraints
-//! in the relaxed problem, found by a subgradient method; the bound that `compare` prints rests on the
-//! same idea. What follows for each job is what a later start would cost it.
+//! Each job, present or expected, bids for GPU time: it takes the candidate and the start that cost
+//! it least, with energy, lateness, and the price of what it takes from others. Prices rise where
+//! demand exceeds the supply, and fall where it does not. They are the multipliers of the capacity
+//! constraints in the relaxed problem, found by a subgradient method; the bound that `compare`
+//! prints rests on the same idea. What follows for each job is what a later start would cost it.
 
 use super::constants::{SLOT_HALVINGS, TERMS_PER_GROUP};
 use super::{Candidate, Item, Problem, Tuning, ordered_par_map};

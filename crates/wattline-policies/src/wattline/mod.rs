@@ -1,6 +1,7 @@
-//! Wattline's own policy. A plan is made from a `Problem`: the view in dense numbers (`model.rs`), with
-//! the candidates of each job (`candidates.rs`: shape, batch, power limit), what is free on nodes
-//! (`nodes.rs`), what a joule costs when (`prices.rs`) and jobs that are expected (`arrivals.rs`).
+//! Wattline's own policy. A plan is made from a `Problem`: the view in dense numbers (`model.rs`),
+//! with the candidates of each job (`candidates.rs`: shape, batch, power limit), what is free on
+//! nodes (`nodes.rs`), what a joule costs when (`prices.rs`) and jobs that are expected
+//! (`arrivals.rs`).
 //!
 //! 1. **Generators** make plans.
 //!    - `market.rs`: jobs bid for GPU time and watts until prices over the hours to come balance
@@ -12,8 +13,8 @@
 //! 2. **Evaluators** choose one. `objective.rs`: what is minimised. `costs.rs`: what a candidate
 //!    costs in lateness, energy and restarts. `fill.rs`: what running now gains against a later
 //!    start. `rollout.rs`: all jobs run to their ends, where completion time counts.
-//! 3. **Moves** improve it. `anneal.rs`: few jobs change node, turn and candidate. `downshift.rs`: a
-//!    job that had to hurry goes on frugally. `waiting.rs`: a job waits on purpose, for cheaper
+//! 3. **Moves** improve it. `anneal.rs`: few jobs change node, turn and candidate. `downshift.rs`:
+//!    a job that had to hurry goes on frugally. `waiting.rs`: a job waits on purpose, for cheaper
 //!    energy or a shared node. `starvation.rs`: overdue jobs come first.
 //! 4. **Constants**: all of them are in `constants.rs`; `wattline bench ablation` prints what each
 //!    is worth.

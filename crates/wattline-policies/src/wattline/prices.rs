@@ -1,6 +1,6 @@
-//! What a joule costs from now on: the bill, or the price that keeps jobs within an energy bound. That
-//! follows from the latest jobs, finished or not, and not from those that wait at the moment: a price
-//! that moved with every event would have jobs change shape with it.
+//! What a joule costs from now on: the bill, or the price that keeps jobs within an energy bound.
+//! That follows from the latest jobs, finished or not, and not from those that wait at the moment:
+//! a price that moved with every event would have jobs change shape with it.
 
 use super::constants::ENERGY_HALVINGS;
 use super::{Candidate, CandidateCache, Objective, Problem};
@@ -62,9 +62,9 @@ impl PriceCurve {
     }
 }
 
-/// Under an energy bound: sets the least price of a joule, in seconds of waiting, at which jobs that
-/// choose by time and energy alone take at most this share of the energy that they would take as
-/// requested. Jobs that compete for GPUs take fewer of them, and less energy still.
+/// Under an energy bound: sets the least price of a joule, in seconds of waiting, at which jobs
+/// that choose by time and energy alone take at most this share of the energy that they would take
+/// as requested. Jobs that compete for GPUs take fewer of them, and less energy still.
 pub(super) fn price_under_energy_bound(problem: &mut Problem<'_, '_>, share: f64) {
     let jobs = latest(problem);
     let asked: f64 = jobs.iter().map(|job| job.asked).sum();

@@ -1,10 +1,10 @@
 //! Generator: one complete schedule for jobs that must keep what they get.
 //!
-//! Such a job leaves only its turn, its start and its power limit open, and a wrong start cannot be made
-//! good. Jobs are taken by apparent tardiness cost, and each takes the candidate and the place that cost
-//! it least in a time profile of every node. So large jobs are not starved by small ones, and a job that
-//! fits before a reservation starts early (backfill). One order, not the best of several at each event:
-//! that breaks reservations for gains that never arrive (decision 38).
+//! Such a job leaves only its turn, its start and its power limit open, and a wrong start cannot be
+//! made good. Jobs are taken by apparent tardiness cost, and each takes the candidate and the place
+//! that cost it least in a time profile of every node. So large jobs are not starved by small ones,
+//! and a job that fits before a reservation starts early (backfill). One order, not the best of
+//! several at each event: that breaks reservations for gains that never arrive (decision 38).
 
 use super::{Candidate, Draft, Item, Nodes, Problem, Slot};
 use crate::schedule::{Bare, MIN_HOLD, Place, Profile};
@@ -165,7 +165,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         }
     }
 
-    /// The cheapest candidate of a job, where it can start first, and the watts that it needs there.
+    /// The cheapest candidate of a job, where it can start first, and the watts it needs there.
     fn choose(&self, at: usize) -> Option<(u32, (Place, f64))> {
         let problem = self.problem;
         let item = &problem.items[at];

@@ -1,10 +1,10 @@
 //! Evaluator: a plan is judged by running all known jobs to their ends from it.
 //!
-//! What a change of GPUs is worth depends on how long it lasts, and that on which jobs end when. So each
-//! plan is followed by the same simple rule: when a job ends, the GPUs are split anew by what one GPU
-//! more brings each job. Jobs weigh more by the time left on their smallest size (`shortness`), so short
-//! ones go first without starving long ones. GPUs are pooled by type and no job arrives: with nodes, or
-//! with one guess at arrivals, small differences between plans would drown in noise.
+//! What a change of GPUs is worth depends on how long it lasts, and that on which jobs end when. So
+//! each plan is followed by the same simple rule: when a job ends, the GPUs are split anew by what
+//! one GPU more brings each job. Jobs with little time left on their smallest size weigh more
+//! (`shortness`), so they go first without starving long ones. GPUs are pooled by type and no job
+//! arrives: with nodes, or guessed arrivals, small differences would drown in noise.
 
 use super::constants::{NEVER, PROMISE};
 use super::share::{Choice, Pool, split};

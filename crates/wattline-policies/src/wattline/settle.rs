@@ -131,8 +131,8 @@ fn says_no_start(reason: &Reason, now: Timestamp) -> bool {
     }
 }
 
-/// A job that waits although it could start, for a shared node or a cheaper hour, must not depend on
-/// something happening. The longer it has waited, the less often it is looked at; but when it
+/// A job that waits although it could start, for a shared node or a cheaper hour, must not depend
+/// on something happening. The longer it has waited, the less often it is looked at; but when it
 /// begins to be late it is.
 fn look_again(problem: &Problem<'_, '_>, draft: &Draft, nodes: &Nodes, plan: &mut Plan) {
     let view = problem.view;

@@ -1,10 +1,10 @@
 //! Generator: GPUs are split by what one more is worth to each job, where completion time counts.
 //!
-//! A unit of work that is done now brings the job's end nearer, so it is worth what is saved there: the
-//! job's waiting, its energy, and its GPUs at their price *then*. Short jobs end while GPUs are still
-//! wanted, and so go before long ones by as much as is best for all. GPUs go, a few at a time, to the
-//! job that gains most for each. When a job comes or ends, they are split anew, as far as that is worth
-//! the restarts.
+//! A unit of work that is done now brings the job's end nearer, so it is worth what is saved there:
+//! the job's waiting, its energy, and its GPUs at their price *then*. Short jobs end while GPUs are
+//! still wanted, and so go before long ones by as much as is best for all. GPUs go, a few at a
+//! time, to the job that gains most for each. When a job comes or ends, they are split anew, as far
+//! as that is worth the restarts.
 
 use super::constants::OVERDUE;
 use super::{Candidate, Draft, Filler, Level, Nodes, Problem, Slot, Spot, USUAL};
@@ -116,8 +116,8 @@ impl Filler<'_, '_, '_> {
         problem.candidates_of(at).iter().map(choice).collect()
     }
 
-    /// GPUs on different nodes do not suit all jobs: those that move or start take the best candidate
-    /// that there is room for in the end, those first that found none.
+    /// GPUs on different nodes do not suit all jobs: those that move or start take the best
+    /// candidate that there is room for in the end, those first that found none.
     fn repair(&self, draft: &mut Draft, choices: &[Vec<Choice>], chosen: &[Option<u32>]) {
         let problem = self.problem;
         let mut nodes = problem.filled(draft);
@@ -153,8 +153,8 @@ impl Filler<'_, '_, '_> {
     }
 }
 
-/// The best step, again and again, until there is none: which choice each job has in the end. A job's
-/// first step ranks higher by what `ahead` says of it.
+/// The best step, again and again, until there is none: which choice each job has in the end. A
+/// job's first step ranks higher by what `ahead` says of it.
 pub(super) fn split(
     mut pool: Pool,
     choices: &[Vec<Choice>],

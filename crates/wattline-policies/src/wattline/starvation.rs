@@ -1,18 +1,18 @@
 //! Move: overdue jobs come first.
 //!
-//! They stand in a line, the job that became overdue first at its head. The first of them that can run
-//! at all on the present nodes within the budget is served before the search begins:
+//! They stand in a line, the job that became overdue first at its head. The first of them that can
+//! run at all on the present nodes within the budget is served before the search begins:
 //!
 //! - It fits beside all others: then it must be in the plan ([`Starvation::must`]).
-//! - It fits if jobs leave that may be moved and are not before it in the line: it is given GPUs, and the
-//!   fewest leave that can be found.
-//! - Otherwise it waits for jobs that stay to end. GPUs are kept for it where it can start soonest: those
-//!   of them that are free, or become free, go to no other job, nor do the watts it will need.
+//! - It fits if jobs leave that may be moved and are not before it in the line: it is given GPUs,
+//!   and the fewest leave that can be found.
+//! - Otherwise it waits for jobs that stay to end. GPUs are kept for it where it can start soonest:
+//!   those that are free, or become free, go to no other job, nor do the watts it needs.
 //!
-//! Nothing is remembered from plan to plan, so the GPUs that are kept may change with predictions. Left
-//! to new jobs each time, it would wait for ever. So it does not wait for jobs that started after it was
-//! overdue, if there is a choice; if not, it waits for those that started first. Either way its wait
-//! ends with the last of the jobs that were there when it came to the head of the line.
+//! Nothing is remembered from plan to plan, so the GPUs that are kept may change with predictions.
+//! Left to new jobs each time, it would wait for ever. So it does not wait for jobs that started
+//! after it was overdue, if there is a choice; if not, it waits for those that started first.
+//! Either way its wait ends with the last of the jobs that were there when it was first in line.
 
 use super::{Draft, Nodes, Problem, Slot, Spot};
 
@@ -31,7 +31,7 @@ pub(super) struct Starvation {
 }
 
 impl Problem<'_, '_> {
-    /// Serves the first overdue job that can run, and takes what it gets out of what there is to give.
+    /// Serves the first overdue job that can run, out of what there is to give.
     pub(super) fn serve_overdue(&mut self) {
         let waiting = || self.items.iter().enumerate().filter(|(_, item)| item.now.is_none());
         let yet = waiting().filter(|(_, item)| !item.overdue).map(|(_, item)| -item.over);
@@ -81,8 +81,8 @@ impl Problem<'_, '_> {
         best.map(|(_, slot)| slot)
     }
 
-    /// Evicts jobs in that order, besides those that are gone, until the one in line fits: which are
-    /// gone then, and its place.
+    /// Evicts jobs in that order, besides those that are gone, until the one in line fits: which
+    /// are gone then, and its place.
     fn evict(&self, at: usize, gone: &[bool], order: &[usize]) -> Option<(Vec<bool>, Slot)> {
         let after = |count: usize| {
             let mut gone = gone.to_vec();
@@ -189,7 +189,7 @@ impl Problem<'_, '_> {
     ) {
         let limit = self.of(slot).limit;
         let mut kept = Spot::new();
-        // A job that may be moved stays until the job can start; the search must not put others there.
+        // A job that may be moved stays until this one can start; no other job is put there.
         let mut full = Vec::new();
         for (node, gpus) in &slot.spot {
             let free = all_stay.free(*node);

@@ -1,9 +1,10 @@
 //! Move: a job waits on purpose, for what that saves.
 //!
-//! A later start costs less for two reasons only: energy is cheaper then, or the job shares a node that
-//! it would have to itself now, with jobs that go on beside one that ends, or with an expected job if
-//! the cluster is not idle. Jobs that wait themselves share at once if they start too, so no job waits
-//! for them. Lateness counts on the other side. With neither gain, a job that waits only gets later.
+//! A later start costs less for two reasons only: energy is cheaper then, or the job shares a node
+//! that it would have to itself now, with jobs that go on beside one that ends, or with an expected
+//! job if the cluster is not idle. Jobs that wait themselves share at once if they start too, so no
+//! job waits for them. Lateness counts on the other side. With neither gain, a job that waits only
+//! gets later.
 
 use super::{Candidate, Draft, Item, Market, Nodes, Problem, Spot, USUAL};
 
@@ -76,8 +77,7 @@ impl Behind {
 }
 
 impl Problem<'_, '_> {
-    /// Billed watts of a job that opens a node, if those behind it come there too; others as they
-    /// are.
+    /// Billed watts of a job; if it opens a node, its share with the jobs behind it.
     pub(super) fn shared_watts(
         &self,
         nodes: &Nodes,
@@ -98,8 +98,8 @@ impl Problem<'_, '_> {
         shared.min(watts)
     }
 
-    /// The least that a later start costs in a candidate that draws these watts alone, on nodes that
-    /// take so long to wake.
+    /// The least that a later start costs in a candidate that draws these watts alone, on nodes
+    /// that take so long to wake.
     pub(super) fn costs_later(
         &self,
         market: &Market,
