@@ -19,6 +19,7 @@ mod ranked;
 pub mod registry;
 mod schedule;
 mod tiresias;
+mod tunable;
 mod wattline;
 
 pub use registry::{POLICIES, RegistryError, policy};

@@ -9,13 +9,25 @@ use crate::node_constrained::NodeConstrained;
 use crate::ones::{self, Counted, OnesOptions};
 use crate::powerflow::{self, PowerflowOptions, Sleep};
 use crate::tiresias::{self, TiresiasOptions};
-use crate::wattline::{self, Goal, WattlineOptions};
+use crate::wattline::{self, Goal, Tuning, WattlineOptions};
 use thiserror::Error;
 use wattline_core::policy::Policy;
 use wattline_core::units::Seconds;
 
 /// How many waiting jobs get a reservation when `+backfill` does not say.
 pub const BACKFILL_DEPTH: usize = 100;
+
+/// By how much `+scale` may multiply a constant.
+const SCALES: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+/// What `wattline+without=PART` can turn off.
+pub const WATTLINE_PARTS: &[&str] = Tuning::PARTS;
+
+/// What `wattline+scale=CONSTANT:FACTOR` can multiply: names and defaults.
+#[must_use]
+pub fn wattline_constants() -> Vec<(&'static str, String)> {
+    Tuning::default().constants()
+}
 
 /// A policy that can be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +47,7 @@ pub const POLICIES: &[Entry] = &[
     Entry {
         name: "wattline",
         about: "ours: order, size, place, batch, limits and sleep, at prices that all jobs bid over time",
-        options: "+objective=cost|tardiness|deadlines|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X, +headroom=SHARE (of GPUs that rigid jobs of hours leave to short ones), +eager (a job that can start does not wait for cheaper energy or company)",
+        options: "+objective=cost|tardiness|deadlines|jct|jct-under-energy, +energy=SHARE (with the last), +work=N, +seed=N, +hysteresis=X, +headroom=SHARE (of GPUs that rigid jobs of hours leave to short ones), +eager (a job that can start does not wait for cheaper energy or company), +without=PART and +scale=CONSTANT:FACTOR (for experiments: `wattline bench ablation --list`)",
     },
     Entry { name: "fifo", about: "first come, first served", options: LIST_OPTIONS },
     Entry { name: "edf", about: "earliest deadline first", options: LIST_OPTIONS },
@@ -170,11 +182,17 @@ pub(crate) fn bare(spec: &str) -> Result<Box<dyn Policy>, RegistryError> {
 }
 
 fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
+    let tuning = &mut options.tuning;
     if text == "eager" {
-        options.eager = true;
-        return Some(());
+        return tuning.turn_off("waiting_on_purpose");
     }
     match text.split_once('=')? {
+        ("without", part) => tuning.turn_off(part)?,
+        ("scale", constant) => {
+            let (name, factor) = constant.split_once(':')?;
+            let factor = factor.parse().ok().filter(|factor| SCALES.contains(factor))?;
+            tuning.scale(name, factor)?;
+        }
         ("objective", "cost") => options.goal = Goal::Cost,
         ("objective", "tardiness") => options.goal = Goal::Tardiness,
         ("objective", "deadlines") => options.goal = Goal::Deadlines,
@@ -193,10 +211,10 @@ fn wattline_option(options: &mut WattlineOptions, text: &str) -> Option<()> {
         ("seed", seed) => options.seed = seed.parse().ok()?,
         ("headroom", share) => {
             let share = share.parse().ok().filter(|share| (0.0..=0.5).contains(share));
-            options.headroom = share?;
+            tuning.headroom = share?;
         }
         ("hysteresis", part) => {
-            options.hysteresis = part.parse().ok().filter(|part: &f64| *part >= 0.0)?;
+            tuning.hysteresis = part.parse().ok().filter(|part: &f64| *part >= 0.0)?;
         }
         _ => return None,
     }
@@ -269,7 +287,17 @@ mod tests {
         assert!(policy("tiresias+queues=100/1000").is_ok());
         assert!(policy("andreas+greedy").is_ok());
         assert!(policy("wattline+objective=jct+work=1000+seed=3+hysteresis=0.5").is_ok());
+        for part in WATTLINE_PARTS {
+            assert!(policy(&format!("wattline+without={part}")).is_ok(), "{part}");
+        }
+        for (constant, _) in wattline_constants() {
+            assert!(policy(&format!("wattline+scale={constant}:0.5")).is_ok(), "{constant}");
+        }
         let mut options = WattlineOptions::default();
+        wattline_option(&mut options, "scale=gpu_price:2").unwrap();
+        wattline_option(&mut options, "without=arrival_toll").unwrap();
+        let expected = Tuning { gpu_price: 2.0, arrival_toll: false, ..Tuning::default() };
+        assert_eq!(options.tuning, expected);
         for option in ["energy=0.8", "objective=jct-under-energy"] {
             wattline_option(&mut options, option).unwrap();
         }
@@ -293,9 +321,20 @@ mod tests {
         assert!(message("tiresias+queues=10/5").contains("+queues="));
         assert!(message("andreas+rounds=0").contains("+rounds=N"));
         assert!(message("andreas+seed=x").contains("+seed=N"));
-        for wrong in
-            ["objective=speed", "energy=0", "energy=NaN", "work=x", "headroom=1", "hysteresis=-1"]
-        {
+        for wrong in [
+            "objective=speed",
+            "energy=0",
+            "energy=NaN",
+            "work=x",
+            "headroom=1",
+            "hysteresis=-1",
+            "without=luck",
+            "without",
+            "scale=gpu_price",
+            "scale=luck:2",
+            "scale=gpu_price:5",
+            "scale=gpu_price:NaN",
+        ] {
             assert!(message(&format!("wattline+{wrong}")).contains("+objective="), "{wrong}");
         }
         for wrong in

@@ -192,3 +192,44 @@ commands = ["compare --trace $WATTLINE_SHARED/no/such/data --format philly"]
     fs::write(list, "title = 3").unwrap();
     refused(&args, &["list.toml", "title"]);
 }
+
+#[test]
+fn parts_and_constants_are_set_against_the_default() {
+    let value = json(&[
+        "bench",
+        "ablation",
+        "--quick",
+        "--first",
+        "8",
+        "--only",
+        "arrival_toll,restart_margin",
+        "--json",
+    ]);
+    assert_eq!(value["schema"], "wattline.bench.ablation/1");
+    let instances = value["instances"].as_array().unwrap();
+    assert!(instances.contains(&Value::from("overload/1 rigid")), "{instances:?}");
+    let ratio = |effect: &Value| {
+        let [mean, worst] = ["geometric_mean", "worst"].map(|key| effect[key].as_f64().unwrap());
+        assert!((0.2..5.0).contains(&mean) && worst >= mean - 1e-9, "{effect}");
+        let changed = effect["changed"].as_u64().unwrap();
+        assert!(changed > 0 || (mean - 1.0).abs() < 1e-12, "{effect}");
+        changed
+    };
+    let parts = value["parts"].as_array().unwrap();
+    assert_eq!((parts.len(), &parts[0]["part"]), (1, &Value::from("arrival_toll")));
+    let constants = value["constants"].as_array().unwrap();
+    assert_eq!((constants.len(), &constants[0]["constant"]), (1, &Value::from("restart_margin")));
+    assert_eq!(constants[0]["default"], "5.0");
+    let effects = [&parts[0]["off"], &constants[0]["halved"], &constants[0]["doubled"]];
+    assert!(effects.map(ratio).iter().sum::<u64>() > 0, "nothing of it matters: {value}");
+}
+
+#[test]
+fn parts_and_constants_are_listed_and_wrong_ones_refused() {
+    let text = stdout(&["bench", "ablation", "--list"]);
+    for name in ["rollouts", "reservations", "arrival_toll", "waiting_on_purpose", "gpu_price"] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+    refused(&["bench", "ablation", "--only", "luck"], &["'luck'", "--list"]);
+    refused(&["bench", "ablation", "--seeds", "10000"], &["--seeds"]);
+}

@@ -1,13 +1,14 @@
-//! What is to be planned, in dense numbers.
+//! The view in dense numbers: jobs as items, nodes as classes, and what follows from all of them.
 
-use super::foreseen::{self, Coming};
-use super::nodes::{NO_CLASS, Nodes, Spot};
-use super::objective::{Goal, Lateness, Objective};
-use super::owed::Owed;
+use super::arrivals::Arrival;
 use super::prices::PriceCurve;
-use super::ways::{Way, Ways};
+use super::starvation::Starvation;
+use super::{
+    Candidate, CandidateCache, Goal, Lateness, NO_CLASS, Nodes, Objective, Spot, Tuning, arrivals,
+};
 use crate::placing::alike;
 use std::ops::Range;
+use std::sync::Arc;
 use wattline_core::cluster::{Node, NodeDraw};
 use wattline_core::ids::{JobId, NodeId};
 use wattline_core::job::Elasticity;
@@ -15,20 +16,6 @@ use wattline_core::policy::ClusterView;
 use wattline_core::power::NodePower;
 use wattline_core::state::{JobState, Phase};
 
-/// Jobs that come later lose by GPU time that is taken then as this many waiting jobs would, when the
-/// cluster is full; with half the jobs, a quarter of that. Total cost over the best reference method on
-/// the ANDREAS instances at loads of 0.5 and less: 0.826 on average, 0.827 with 12, 0.826 with 3; above
-/// the optimum of problems in which no job comes later (`wattline bench gap`): 4.8 %, 10 % and 3.5 %.
-const TOLL: f64 = 6.0;
-/// A job without a deadline loses by waiting this part of what its energy costs.
-const IDLY: f64 = 0.5;
-/// A part of a mean run time that is short, and seconds that are.
-const SHORT: f64 = 0.1;
-const MINUTE: f64 = 60.0;
-/// They come within this part of a mean run time.
-const SOON: f64 = 0.5;
-
-/// A job.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) id: JobId,
@@ -38,18 +25,15 @@ pub(super) struct Item {
     pub(super) missed: f64,
     /// Seconds from now; infinite if lateness costs nothing.
     pub(super) due: f64,
-    /// Work left.
     pub(super) work: f64,
     /// Lost when it leaves the GPUs it has: saving and loading, and what the cluster takes to stop
     /// and start it.
     pub(super) restart: f64,
     /// Lost when it starts: what the cluster takes for that, and loading, if it has run before.
     pub(super) load: f64,
-    /// Into the problem's ways.
-    pub(super) ways: Range<u32>,
+    pub(super) candidates: Range<u32>,
     /// The one that takes least energy, where that counts.
     pub(super) frugal: Option<u32>,
-    /// As it is planned now.
     pub(super) now: Option<Slot>,
     /// Leaving its GPUs costs a restart.
     pub(super) runs: bool,
@@ -67,25 +51,59 @@ pub(super) struct Item {
     pub(super) granted: Option<Slot>,
     /// It leaves its GPUs for a job that is overdue.
     pub(super) leaves: bool,
-    /// Seconds since it was submitted.
     pub(super) age: f64,
 }
 
 impl Item {
+    /// A job that has nothing yet and has not run.
+    pub(super) fn new(
+        (id, state): (JobId, &JobState),
+        Lateness { weight, missed, due }: Lateness,
+        candidates: Range<u32>,
+    ) -> Self {
+        let job = &state.job;
+        let molds = job.elasticity == Elasticity::Moldable && state.first_start.is_none();
+        Self {
+            id,
+            weight,
+            missed,
+            due,
+            work: job.work.0,
+            restart: 0.0,
+            load: 0.0,
+            candidates,
+            frugal: None,
+            now: None,
+            runs: false,
+            pinned: false,
+            stays: !job.preemptible,
+            commits: !job.preemptible || molds,
+            overdue: false,
+            over: 0.0,
+            granted: None,
+            leaves: false,
+            age: 0.0,
+        }
+    }
+
+    /// Where it runs, if a restart would cost something.
+    pub(super) fn running(&self) -> Option<&Slot> {
+        self.now.as_ref().filter(|_| self.runs)
+    }
+
     /// Where it is before anything is decided about it.
     pub(super) fn at_first(&self) -> Option<Slot> {
         self.granted.clone().or_else(|| self.now.clone().filter(|_| !self.leaves))
     }
 }
 
-/// A job on some GPUs in some way.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slot {
-    pub(super) way: u32,
+    pub(super) candidate: u32,
     pub(super) spot: Spot,
 }
 
-/// Who runs where; by item.
+/// Where each item runs.
 pub(super) type Draft = Vec<Option<Slot>>;
 
 /// Nodes that differ in nothing that matters here.
@@ -108,7 +126,7 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// Committed watts of a node with so many GPUs in use, whose limits sum up to `limits`.
+    /// Committed watts of a node whose limits sum up to `limits`.
     pub(super) fn commits(&self, busy: usize, limits: f64) -> f64 {
         match (busy, self.additive) {
             (0, _) => self.committed[0],
@@ -118,9 +136,9 @@ impl Class {
     }
 }
 
-/// Everything a plan is made from.
 pub(super) struct Problem<'v, 'a> {
     pub(super) view: &'v ClusterView<'a>,
+    pub(super) tuning: &'v Tuning,
     /// Whether lateness counts, and not every second.
     pub(super) deadlines: bool,
     /// Whether most jobs must keep what they get.
@@ -128,44 +146,36 @@ pub(super) struct Problem<'v, 'a> {
     /// Whether time is all that counts, and no energy.
     pub(super) time_only: bool,
     pub(super) items: Vec<Item>,
-    pub(super) ways: Vec<Way>,
-    pub(super) classes: Vec<Class>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) classes: Arc<[Class]>,
     /// By GPU type.
     pub(super) classes_of: Vec<Vec<u16>>,
     /// GPUs by type that are there.
     pub(super) gpus_of: Vec<f64>,
     /// How much a GPU-second of a type is worth, relative to the best one.
     pub(super) worth: Vec<f64>,
-    /// Jobs that are expected.
-    pub(super) coming: Vec<Coming>,
+    pub(super) arrivals: Vec<Arrival>,
     /// What a second costs all jobs together, if all are late.
     pub(super) weights: f64,
-    /// Of a job in the way that takes least GPU time, on average.
+    /// Of a job in the candidate that takes least GPU time, on average.
     pub(super) mean_time: f64,
-    /// Of a job in its fastest way, on average.
+    /// Of a job in its fastest candidate, on average.
     pub(super) mean_fastest: f64,
-    /// Multiplies what restarts must gain.
-    pub(super) hysteresis: f64,
-    /// The part of each GPU type that long rigid jobs leave to short ones.
-    pub(super) headroom: f64,
-    /// Jobs that can start do not wait for cheaper energy or for company.
-    pub(super) eager: bool,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
-    /// What a GPU-second costs those who will come, when they have come.
-    pub(super) toll: f64,
+    /// What a GPU-second costs the jobs to come, when they have come.
+    pub(super) arrival_toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
     pub(super) soon: f64,
     /// All nodes without the jobs above.
     pub(super) empty: Nodes,
     pub(super) budget: f64,
     pub(super) prices: PriceCurve,
-    /// To those who have waited too long.
-    pub(super) owed: Owed,
+    pub(super) starvation: Starvation,
 }
 
 impl<'v, 'a> Problem<'v, 'a> {
-    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective, hysteresis: f64) -> Self {
+    pub(super) fn new(view: &'v ClusterView<'a>, objective: &Objective<'v>) -> Self {
         let cluster = view.state.cluster();
         let prices = PriceCurve::new(view, objective);
         let (classes, class_of) = classes(view);
@@ -178,7 +188,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             let class = &classes[usize::from(*class)];
             gpus_of[class.gpu_type] += f64::from(class.size);
         }
-        let empty = Nodes::new(&classes, class_of, cluster.gpu_types().len());
+        let empty = Nodes::new(classes.clone(), class_of, cluster.gpu_types().len());
         let lost: f64 = cluster
             .node_ids()
             .map(|id| view.state.node(id))
@@ -187,66 +197,65 @@ impl<'v, 'a> Problem<'v, 'a> {
             .sum();
         let mut problem = Self {
             view,
+            tuning: objective.tuning,
             deadlines: objective.has_deadlines(),
             rigid: false,
             time_only: objective.goal == Goal::Jct,
             items: Vec::new(),
-            ways: Vec::new(),
+            candidates: Vec::new(),
             classes,
             classes_of,
             worth: vec![1.0; gpus_of.len()],
             gpus_of,
-            coming: Vec::new(),
+            arrivals: Vec::new(),
             weights: 0.0,
             mean_time: 0.0,
             mean_fastest: 0.0,
-            hysteresis,
-            headroom: 0.0,
-            eager: false,
             capacity: 1.0,
-            toll: 0.0,
+            arrival_toll: 0.0,
             soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
             prices,
-            owed: Owed::default(),
+            starvation: Starvation::default(),
         };
-        let mut known = Ways::new(objective.limits(view));
+        let mut known = CandidateCache::new(objective.limits(view), objective.tuning);
         problem.add_items(objective, &mut known);
         problem.rigid = problem.is_mostly_rigid();
-        if !problem.rigid {
+        if !problem.rigid && problem.tuning.starvation_guard {
             problem.serve_overdue();
         }
         problem.weigh_types();
         problem.sum_up();
-        // Where every second counts and jobs can be moved, whoever comes is served when it is there.
-        if problem.deadlines && !problem.rigid {
-            foreseen::foresee(&mut problem, objective, &mut known);
+        // Where every second counts and jobs can be moved, a job is served when it has come.
+        if problem.deadlines && !problem.rigid && problem.tuning.expected_jobs {
+            arrivals::forecast(&mut problem, objective, &mut known);
         }
         problem
     }
 
-    /// What follows from all jobs together.
     fn sum_up(&mut self) {
         let jobs = self.items.len().max(1) as f64;
         self.weights = self.items.iter().map(|item| item.weight).sum();
         self.mean_time = self.items.iter().map(|item| self.frugal(item).0).sum::<f64>() / jobs;
         let fastest = |item: &Item| item.work / self.top_speed(item);
         self.mean_fastest = self.items.iter().map(fastest).sum::<f64>() / jobs;
-        self.soon = (self.mean_time * SOON).max(1.0);
+        self.soon = (self.mean_time * self.tuning.arrival_toll_delay_share).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
         let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
-        self.toll = TOLL * mean_weight * crowd * crowd / self.capacity.max(1.0);
+        let jobs_to_come =
+            if self.tuning.arrival_toll { self.tuning.arrival_toll_jobs } else { 0.0 };
+        self.arrival_toll = jobs_to_come * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
-    fn add_items(&mut self, objective: &Objective, known: &mut Ways) {
+    fn add_items(&mut self, objective: &Objective<'_>, known: &mut CandidateCache) {
         let view = self.view;
         for (id, job) in view.state.unfinished_jobs() {
-            let ways = if job.is_plannable() { known.of(view, job) } else { &[] };
-            let first = self.ways.len() as u32;
-            self.ways.extend_from_slice(ways);
+            let candidates = if job.is_plannable() { known.of(view, job) } else { &[] };
+            let first = self.candidates.len() as u32;
+            self.extend(candidates);
             let now = job.planned.as_ref().and_then(|placement| {
                 let spot: Spot = placement
                     .allocation
@@ -255,33 +264,28 @@ impl<'v, 'a> Problem<'v, 'a> {
                     .collect();
                 let usable = spot.iter().all(|(n, _)| self.empty.class_of(*n) != NO_CLASS);
                 let c = &placement.configuration;
-                let same = |way: &&Way| {
-                    way.shape == c.shape()
-                        && way.nodes == c.nodes
-                        && way.batch == c.batch
-                        && (way.limit - c.power_limit.get()).abs() < 1e-6
+                let same = |candidate: &Candidate| {
+                    candidate.shape == c.shape()
+                        && candidate.nodes == c.nodes
+                        && candidate.batch == c.batch
+                        && (candidate.limit - c.power_limit.get()).abs() < 1e-6
                 };
-                let at = self.ways[first as usize..].iter().find(same);
-                let way = match at {
-                    Some(_) => {
-                        let ways = self.ways[first as usize..].iter();
-                        first + ways.take_while(|way| !same(way)).count() as u32
-                    }
+                let candidate = match self.candidates[first as usize..].iter().position(same) {
+                    Some(at) => first + at as u32,
                     None => {
-                        self.ways.push(Way::new(job, view, *c)?);
-                        self.ways.len() as u32 - 1
+                        self.extend(&[Candidate::new(job, view, *c, self.tuning)?]);
+                        self.candidates.len() as u32 - 1
                     }
                 };
-                usable.then_some(Slot { way, spot })
+                usable.then_some(Slot { candidate, spot })
             });
-            let last = self.ways.len() as u32;
+            let last = self.candidates.len() as u32;
             if !job.is_plannable() || first == last {
                 // It stays where it is, if it is anywhere.
-                self.ways.truncate(first as usize);
+                self.candidates.truncate(first as usize);
                 self.block(id);
                 continue;
             }
-            let Lateness { weight, missed, due } = objective.lateness(view, job);
             let restart = view.predictor.restart(&job.job);
             let runs = match (&job.held, &job.planned) {
                 // One that starts or stops at present is on its way.
@@ -290,53 +294,41 @@ impl<'v, 'a> Problem<'v, 'a> {
                 }
                 _ => false,
             };
-            let ran = job.first_start.is_some();
             let delays = view.state.delays();
-            let (start, stop) = (delays.start(ran).get(), delays.stop().get());
-            let again = delays.start(true).get();
+            let (stop, again) = (delays.stop().get(), delays.start(true).get());
+            let start = delays.start(job.first_start.is_some()).get();
             let load = job.load_time(view.predictor).get() + start;
-            let age = view.now.since(job.job.submit).get();
             self.items.push(Item {
-                id,
-                weight,
-                missed,
-                due,
                 work: job.remaining(view.now).0,
                 restart: restart.save.get() + stop + again + restart.load.get(),
                 load: if matches!(job.phase, Phase::Starting(_)) { 0.0 } else { load },
-                ways: first..last,
-                frugal: None,
                 runs,
-                // Who is on the way to its GPUs gets there first; plans that follow one another at
-                // an instant would otherwise send it to and fro.
+                // A job on the way to its GPUs gets there first: plans at one instant would
+                // otherwise send it to and fro.
                 pinned: job.is_pinned() || (now.is_some() && !runs),
-                stays: !job.job.preemptible,
-                commits: commits(job),
-                overdue: false,
-                over: 0.0,
-                granted: None,
-                leaves: false,
-                age,
+                age: view.now.since(job.job.submit).get(),
                 now,
+                ..Item::new((id, job), objective.lateness(view, job), first..last)
             });
         }
         for at in 0..self.items.len() {
-            let fastest = self.fastest(at);
             let mut item = self.items[at].clone();
-            item.over = item.age - objective.patience(fastest);
-            item.overdue = item.over >= 0.0;
+            let work = self.view.state.job(item.id).job.work.0;
+            item.over = item.age - objective.patience(work / self.top_speed(&item));
+            item.overdue = self.tuning.starvation_guard && item.over >= 0.0;
             self.without_deadline(&mut item);
-            item.frugal = self.most_frugal(&item).filter(|_| self.deadlines);
+            item.frugal =
+                self.most_frugal(&item).filter(|_| self.deadlines && self.tuning.downshift);
             self.items[at] = item;
         }
     }
 
-    /// Who may be late for nothing is not left waiting for ever all the same.
+    /// A job that may be late for nothing is not left waiting for ever all the same.
     pub(super) fn without_deadline(&self, item: &mut Item) {
         if item.weight <= 0.0 || item.due == f64::INFINITY {
-            let usual = self.ways_in(item).next().map_or(0.0, |(_, way)| self.usual_watts(way));
+            let usual = self.candidates_in(item).first().map_or(0.0, |c| self.usual_watts(c));
             let upkeep = self.prices.watt(0.0, 1.0) * usual;
-            (item.weight, item.due) = (IDLY * upkeep, -item.age);
+            (item.weight, item.due) = (self.tuning.no_deadline_share * upkeep, -item.age);
         }
     }
 
@@ -347,47 +339,61 @@ impl<'v, 'a> Problem<'v, 'a> {
             if self.empty.class_of(share.node.0) != NO_CLASS {
                 let spot: Spot = std::iter::once((share.node.0, share.count() as u8)).collect();
                 let limit = placement.configuration.power_limit.get();
-                self.empty.take(&self.classes, &spot, limit);
+                self.empty.take(&spot, limit);
             }
         }
     }
 
-    pub(super) fn ways_of(&self, item: usize) -> impl Iterator<Item = (u32, &Way)> {
-        self.ways_in(&self.items[item])
+    /// Adds candidates to those of all jobs.
+    pub(super) fn extend(&mut self, candidates: &[Candidate]) {
+        let next = self.candidates.len() as u32..;
+        self.candidates
+            .extend(candidates.iter().zip(next).map(|(c, index)| Candidate { index, ..*c }));
     }
 
-    pub(super) fn ways_in(&self, item: &Item) -> impl Iterator<Item = (u32, &Way)> {
-        let range = item.ways.clone();
-        range.clone().zip(&self.ways[range.start as usize..range.end as usize])
+    pub(super) fn candidates_of(&self, item: usize) -> &[Candidate] {
+        self.candidates_in(&self.items[item])
     }
 
-    pub(super) fn way(&self, at: u32) -> &Way {
-        &self.ways[at as usize]
+    pub(super) fn candidates_in(&self, item: &Item) -> &[Candidate] {
+        &self.candidates[item.candidates.start as usize..item.candidates.end as usize]
     }
 
-    /// The job's shortest time from its start to its end.
-    pub(super) fn fastest(&self, item: usize) -> f64 {
-        let item = &self.items[item];
-        self.view.state.job(item.id).job.work.0 / self.top_speed(item)
+    /// Whether a job fits anywhere.
+    pub(super) fn has_room(&self, at: usize, nodes: &Nodes) -> bool {
+        self.candidates_of(at).iter().any(|candidate| self.place(nodes, candidate).is_some())
     }
 
-    /// Work per second in the fastest way.
+    /// Where it runs, if it would go on in this candidate, apart from its limit.
+    pub(super) fn goes_on<'i>(&self, item: &'i Item, candidate: &Candidate) -> Option<&'i Slot> {
+        item.running().filter(|now| self.of(now).same_but_limit(candidate))
+    }
+
+    pub(super) fn of(&self, slot: &Slot) -> &Candidate {
+        self.candidate(slot.candidate)
+    }
+
+    pub(super) fn candidate(&self, at: u32) -> &Candidate {
+        &self.candidates[at as usize]
+    }
+
     pub(super) fn top_speed(&self, item: &Item) -> f64 {
-        self.ways_in(item).map(|(_, way)| way.rate).fold(0.0, f64::max)
+        self.candidates_in(item).iter().map(|candidate| candidate.rate).fold(0.0, f64::max)
     }
 
     /// What is a short time here, in seconds: a minute, or less where jobs take no longer.
-    pub(super) fn moment(&self) -> f64 {
-        (SHORT * self.mean_time).clamp(1.0, MINUTE)
+    pub(super) fn short_time(&self) -> f64 {
+        let tuning = self.tuning;
+        (tuning.moment_share * self.mean_time).max(1.0).min(tuning.moment_max_s)
     }
 
-    /// The time of a job in the way that takes least GPU time, and that GPU time.
+    /// The time of a job in the candidate that takes least GPU time, and that GPU time.
     pub(super) fn frugal(&self, item: &Item) -> (f64, f64) {
-        let speed = |way: &Way| way.rate / self.takes(way);
-        let best = self.ways_in(item).max_by(|a, b| speed(a.1).total_cmp(&speed(b.1)));
-        best.map_or((0.0, 0.0), |(_, way)| {
-            let time = item.work / way.rate;
-            (time, time * self.takes(way))
+        let speed = |candidate: &Candidate| candidate.rate / self.takes(candidate);
+        let best = self.candidates_in(item).iter().max_by(|a, b| speed(a).total_cmp(&speed(b)));
+        best.map_or((0.0, 0.0), |candidate| {
+            let time = item.work / candidate.rate;
+            (time, time * self.takes(candidate))
         })
     }
 
@@ -397,9 +403,9 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut sums = vec![(0.0, 0.0); types];
         for item in 0..self.items.len() {
             let mut best = vec![0.0_f64; types];
-            for (_, way) in self.ways_of(item) {
-                let speed = way.rate / way.gpus();
-                let of_type = &mut best[way.shape.gpu_type.index()];
+            for candidate in self.candidates_of(item) {
+                let speed = candidate.rate / candidate.gpus();
+                let of_type = &mut best[candidate.gpu_type()];
                 *of_type = of_type.max(speed);
             }
             let most = best.iter().copied().fold(0.0, f64::max);
@@ -415,13 +421,7 @@ impl<'v, 'a> Problem<'v, 'a> {
     }
 }
 
-/// Where a job starts decides for good: it may not be moved, or not change its shape.
-pub(super) fn commits(job: &JobState) -> bool {
-    let molds = job.job.elasticity == Elasticity::Moldable && job.first_start.is_none();
-    !job.job.preemptible || molds
-}
-
-fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
+fn classes(view: &ClusterView<'_>) -> (Arc<[Class]>, Vec<u16>) {
     let cluster = view.state.cluster();
     let mut known: Vec<(&Node, bool)> = Vec::new();
     let mut classes = Vec::new();
@@ -446,7 +446,7 @@ fn classes(view: &ClusterView<'_>) -> (Vec<Class>, Vec<u16>) {
         });
         class_of.push(at as u16);
     }
-    (classes, class_of)
+    (classes.into(), class_of)
 }
 
 fn class(view: &ClusterView<'_>, id: NodeId, awake: bool) -> Class {

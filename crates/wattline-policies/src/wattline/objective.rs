@@ -1,10 +1,10 @@
-//! What a plan is judged by.
+//! Evaluator: what is minimised.
 
+use super::Tuning;
 use wattline_core::Timestamp;
 use wattline_core::policy::ClusterView;
 use wattline_core::state::JobState;
 
-/// What to minimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Goal {
     /// Weighted tardiness and energy, in EUR.
@@ -17,10 +17,7 @@ pub(crate) enum Goal {
     /// Mean time from submission to completion.
     Jct,
     /// The same, spending at most this share of the energy that the jobs would take as requested.
-    JctUnderEnergy {
-        /// The share.
-        share: f64,
-    },
+    JctUnderEnergy { share: f64 },
 }
 
 /// What lateness costs a job.
@@ -34,32 +31,13 @@ pub(super) struct Lateness {
     pub(super) due: f64,
 }
 
-/// The goal in numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Objective {
+pub(super) struct Objective<'t> {
     pub(super) goal: Goal,
+    pub(super) tuning: &'t Tuning,
 }
 
-/// A job that has been there for this many times its shortest run time, but at least `LEAST` and at
-/// most `MOST` seconds, is overdue: it goes first, and GPUs are kept for it (`owed.rs`).
-const PATIENCE: f64 = 20.0;
-const LEAST: f64 = 12.0 * 3600.0;
-const MOST: f64 = 7.0 * 24.0 * 3600.0;
-
-/// Energy counts this part of its price where it only breaks ties: enough that a job with slack is
-/// run frugally, too little to be worth a second of tardiness at usual weights.
-const TIE_BREAK: f64 = 0.02;
-/// Where met deadlines count, a missed one costs as much as this many seconds of tardiness, and each
-/// second after it the tie-breaking part: a job that cannot be in time any more gives way to all
-/// that can, and still ends. A working day; with a tenth of it jobs that are late compete with those
-/// in time.
-const MISSED: f64 = 8.0 * 3600.0;
-
-impl Objective {
-    pub(super) fn new(goal: Goal) -> Self {
-        Self { goal }
-    }
-
+impl Objective<'_> {
     /// Whether tardiness past deadlines counts, and not every second.
     pub(super) fn has_deadlines(&self) -> bool {
         matches!(self.goal, Goal::Cost | Goal::Tardiness | Goal::Deadlines)
@@ -69,7 +47,7 @@ impl Objective {
     pub(super) fn energy_share(&self) -> f64 {
         match self.goal {
             Goal::Cost => 1.0,
-            Goal::Tardiness | Goal::Deadlines => TIE_BREAK,
+            Goal::Tardiness | Goal::Deadlines => self.tuning.tie_break_share,
             Goal::Jct | Goal::JctUnderEnergy { .. } => 0.0,
         }
     }
@@ -83,7 +61,8 @@ impl Objective {
                 Lateness { weight, missed: 0.0, due: since(deadline) }
             }
             (Goal::Deadlines, Some(deadline)) => {
-                let (late, missed) = (weight * TIE_BREAK, weight * MISSED);
+                let late = weight * self.tuning.tie_break_share;
+                let missed = weight * self.tuning.missed_deadline_s;
                 Lateness { weight: late, missed, due: since(deadline) }
             }
             (Goal::Cost | Goal::Tardiness | Goal::Deadlines, None) => {
@@ -95,14 +74,14 @@ impl Objective {
         }
     }
 
-    /// Whether power limits are worth choosing.
     pub(super) fn limits(&self, view: &ClusterView<'_>) -> bool {
         self.goal != Goal::Jct || view.budget.is_some()
     }
 
     /// After how many seconds a job with that shortest run time is overdue.
     pub(super) fn patience(&self, fastest: f64) -> f64 {
-        (PATIENCE * fastest).clamp(LEAST, MOST)
+        let tuning = self.tuning;
+        (tuning.patience_runs * fastest).max(tuning.patience_min_s).min(tuning.patience_max_s)
     }
 }
 

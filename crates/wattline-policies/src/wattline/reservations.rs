@@ -1,44 +1,14 @@
-//! Schedules for jobs that must keep what they get.
+//! Generator: one complete schedule for jobs that must keep what they get.
 //!
-//! A job that may not be moved once it runs, or run in another shape, leaves only its turn, its start
-//! and its power limit open, and a wrong start cannot be made good. Here every job gets a
-//! reservation: jobs are taken by apparent tardiness cost, and each takes the configuration and the
-//! place that cost it least in a time profile of every node. So large jobs are not starved by small
-//! ones, and whoever fits before a reservation starts early (backfill).
-//!
-//! One order, not the best of several at every event: the cost of known jobs says too little about
-//! the jobs to come, and changing the order from event to event breaks reservations for gains that
-//! never arrive (decision 38 has the figures).
+//! Such a job leaves only its turn, its start and its power limit open, and a wrong start cannot be
+//! made good. Jobs are taken by apparent tardiness cost, and each takes the candidate and the place
+//! that cost it least in a time profile of every node. So large jobs are not starved by small ones,
+//! and a job that fits before a reservation starts early (backfill). One order, not the best of
+//! several at each event: that breaks reservations for gains that never arrive (decision 38).
 
-use super::model::{Draft, Item, Problem, Slot};
-use super::nodes::{NO_CLASS, Nodes};
-use super::ways::Way;
+use super::{Candidate, Draft, Item, Nodes, Problem, Slot};
 use crate::schedule::{Bare, MIN_HOLD, Place, Profile};
 use wattline_core::job::Elasticity;
-
-/// Jobs that get a reservation; the others start only where they delay none of these. Simple rules
-/// with `+backfill` have the same depth.
-const DEPTH: usize = 100;
-/// Slack counts by this part of a mean run time: late jobs go by weight over GPU time, the others by
-/// how soon they must start. Total cost over the best simple rule, geometric mean of the tuning set of
-/// decision 38: 0.71 with half of it and with twice as much.
-const LOOK_AHEAD: f64 = 0.1;
-/// What a GPU-second costs, over the weights of all waiting jobs divided by all GPUs: with 1, a
-/// configuration pays for the delay of everybody behind it. 0.3 gives 0.77 on the tuning set, 2 gives
-/// 0.70 as 1 does.
-const GPU_PRICE: f64 = 1.0;
-/// A later start costs this many times the job's weight beside its tardiness, because what looks like
-/// a short wait grows with the jobs that come. 0 gives 0.75 on the tuning set, 0.5 and 1 give 0.72.
-const WAIT_PRICE: f64 = 1.0;
-/// This part of a GPU type is free now or within `TURNOVER` seconds: a job that would hold the last
-/// GPUs for longer waits. Without it a full cluster of week-long jobs keeps hundreds of short ones
-/// waiting for days (Philly's first 2,000 jobs: 4.1 times the best simple rule; 0.35 with 3 % and with
-/// 6 %). Six per cent and four hours are a node of 16 and half a working day; an hour is too short for
-/// clusters without short jobs (1.8 times). `+headroom` sets another part.
-pub(super) const HEADROOM: f64 = 0.06;
-const TURNOVER: f64 = 4.0 * 3600.0;
-/// A running job's limit changes only if that saves this part of what it costs to its end.
-const LIMIT_GAIN: f64 = 0.02;
 
 /// What is planned, and when waiting jobs start at the latest, in seconds from now.
 pub(super) struct Planned {
@@ -46,7 +16,6 @@ pub(super) struct Planned {
     pub(super) starts: Vec<Option<f64>>,
 }
 
-/// The plan.
 pub(super) fn plan(problem: &Problem<'_, '_>) -> Planned {
     let mut schedule = Schedule::new(problem);
     if schedule.any_room() {
@@ -63,7 +32,7 @@ impl Problem<'_, '_> {
     /// Whether jobs that must keep what they get, GPUs and shape, hold most of the GPU time that is
     /// asked for. The others are then left where they run.
     pub(super) fn is_mostly_rigid(&self) -> bool {
-        if !self.deadlines {
+        if !self.deadlines || !self.tuning.reservations {
             return false;
         }
         let (mut rigid, mut all) = (0.0, 0.0);
@@ -75,41 +44,37 @@ impl Problem<'_, '_> {
                 rigid += asked;
             }
         }
-        rigid * 3.0 > 2.0 * all
+        rigid > self.tuning.rigid_share * all
     }
 
-    /// GPUs of a way, or what its watts are of all there are, whichever is the larger part.
-    fn scarcest(&self, way: &Way) -> f64 {
-        let gpus = self.takes(way);
+    /// GPUs of a candidate, or what its watts are of all there are, whichever is the larger part.
+    fn scarcest(&self, candidate: &Candidate) -> f64 {
+        let gpus = self.takes(candidate);
         if self.budget.is_finite() {
-            gpus.max(self.committed_watts(way) / self.budget.max(1.0) * self.capacity)
+            gpus.max(self.committed_watts(candidate) / self.budget.max(1.0) * self.capacity)
         } else {
             gpus
         }
     }
 
-    /// What a job costs that runs in a way from `start` on for that long.
-    fn run_cost(&self, item: &Item, way: &Way, start: f64, time: f64) -> f64 {
-        self.late(item, way, start, time)
-            + self.prices.watt(start, start + time) * self.usual_watts(way)
+    /// What a job costs that runs in a candidate from `start` on for that long.
+    fn run_cost(&self, item: &Item, candidate: &Candidate, start: f64, time: f64) -> f64 {
+        self.late(item, candidate, start, time)
+            + self.prices.watt(start, start + time) * self.usual_watts(candidate)
     }
 
-    /// Its time to the end, with its start.
-    fn time(&self, item: &Item, way: &Way) -> f64 {
-        (item.work / way.rate + item.load).max(MIN_HOLD)
+    fn time(&self, item: &Item, candidate: &Candidate) -> f64 {
+        (item.work / candidate.rate + item.load).max(MIN_HOLD)
     }
 }
 
-/// A schedule in the making.
 struct Schedule<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
-    /// Jobs in the order in which they choose.
     order: Vec<usize>,
-    /// What a GPU-second costs.
     price: f64,
     /// All jobs that run or have a reservation, over time.
     profile: Profile,
-    /// Who runs or starts now.
+    /// With the jobs that run or start now.
     nodes: Nodes,
     draft: Draft,
     starts: Vec<Option<f64>>,
@@ -119,21 +84,19 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     /// With the jobs that run, at the limits that pay for them.
     fn new(problem: &'p Problem<'v, 'a>) -> Self {
         let (order, weights) = order(problem);
-        let price = GPU_PRICE * weights / problem.capacity.max(1.0);
+        let price = problem.tuning.gpu_price * weights / problem.capacity.max(1.0);
         let mut draft: Draft = vec![None; problem.items.len()];
         let mut ends = Vec::new();
         for (at, item) in problem.items.iter().enumerate() {
-            let Some(Slot { way, spot }) = item.at_first() else { continue };
-            let way = if item.runs { limit(problem, item, way, price) } else { way };
-            let slot = Slot { way, spot };
-            let time = item.work / problem.way(way).rate + problem.lost(at, &slot);
-            ends.push((at, time.max(MIN_HOLD)));
+            let Some(Slot { candidate, spot }) = item.at_first() else { continue };
+            let candidate =
+                if item.runs { limit(problem, item, candidate, price) } else { candidate };
+            let slot = Slot { candidate, spot };
+            ends.push((at, problem.end(at, &slot).max(MIN_HOLD)));
             draft[at] = Some(slot);
         }
         let nodes = problem.filled(&draft);
-        let all = 0..problem.view.state.cluster().nodes().len() as u32;
-        let hosts = all.filter(|node| nodes.class_of(*node) != NO_CLASS).map(|node| {
-            let class = &problem.classes[usize::from(nodes.class_of(node))];
+        let hosts = problem.empty.usable().map(|(node, class)| {
             let free = problem.empty.free(node);
             let (gpu_type, size, wake) = (class.gpu_type, class.size, class.wake);
             Bare { node, gpu_type, size, free, wake }
@@ -142,8 +105,7 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         let mut profile = Profile::new(hosts, problem.gpus_of.len(), watts);
         for (at, time) in ends {
             let Some(slot) = &draft[at] else { continue };
-            let way = problem.way(slot.way);
-            profile.take(&slot.spot, (0.0, time), problem.committed_watts(way));
+            profile.take(&slot.spot, (0.0, time), problem.committed_watts(problem.of(slot)));
         }
         let starts = vec![None; problem.items.len()];
         Self { problem, order, price, profile, nodes, draft, starts }
@@ -151,17 +113,17 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
 
     /// Whether some waiting job finds as many GPUs free as it needs.
     fn any_room(&self) -> bool {
-        let mut ways = self.order.iter().flat_map(|at| self.problem.ways_of(*at));
-        ways.any(|(_, way)| self.nodes.free_of[way.shape.gpu_type.index()] >= way.shape.gpus)
+        let mut candidates = self.order.iter().flat_map(|at| self.problem.candidates_of(*at));
+        candidates.any(|c| self.nodes.free_of[c.gpu_type()] >= c.shape.gpus)
     }
 
     /// Reservations for the first jobs; those behind them start now or wait.
     fn reserve(&mut self) {
-        let (first, behind) = self.order.split_at(self.order.len().min(DEPTH));
-        let (first, behind) = (first.to_vec(), behind.to_vec());
+        let mut first = self.order.clone();
+        let behind = first.split_off(first.len().min(self.problem.tuning.reservation_depth));
         for at in first {
-            if let Some((way, found)) = self.choose(at) {
-                self.take(at, way, found);
+            if let Some((candidate, found)) = self.choose(at) {
+                self.take(at, candidate, found);
             }
         }
         // A shape that does not fit now for some time does not fit for longer.
@@ -171,16 +133,16 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
                 break;
             }
             let problem = self.problem;
-            for (index, way) in problem.ways_of(at) {
-                let (kind, gpus) = (way.shape.gpu_type.index(), way.shape.gpus);
-                let time = problem.time(&problem.items[at], way);
+            for candidate in problem.candidates_of(at) {
+                let (kind, gpus) = (candidate.gpu_type(), candidate.shape.gpus);
+                let time = problem.time(&problem.items[at], candidate);
                 let known = |(k, g, t): &(usize, u32, f64)| *k == kind && *g <= gpus && *t <= time;
                 if self.nodes.free_of[kind] < gpus || refused.iter().any(known) {
                     continue;
                 }
-                match self.earliest(way, time).filter(|(place, _)| place.start <= 0.0) {
+                match self.earliest(candidate, time).filter(|(place, _)| place.start <= 0.0) {
                     Some(found) => {
-                        self.take(at, index, found);
+                        self.take(at, candidate.index, found);
                         break;
                     }
                     None => refused.push((kind, gpus, time)),
@@ -192,62 +154,63 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
     /// The job starts there now, or has its reservation there.
     fn take(&mut self, at: usize, index: u32, (place, watts): (Place, f64)) {
         let problem = self.problem;
-        let way = problem.way(index);
-        let end = place.start + place.wake + problem.time(&problem.items[at], way);
+        let candidate = problem.candidate(index);
+        let end = place.start + place.wake + problem.time(&problem.items[at], candidate);
         self.profile.take(&place.spot, (place.start, end), watts);
         if place.start <= 0.0 {
-            self.nodes.take(&problem.classes, &place.spot, way.limit);
-            self.draft[at] = Some(Slot { way: index, spot: place.spot });
+            self.nodes.take(&place.spot, candidate.limit);
+            self.draft[at] = Some(Slot { candidate: index, spot: place.spot });
         } else {
             self.starts[at] = Some(place.start);
         }
     }
 
-    /// The cheapest way of a job, where it can start first, and the watts that it needs there.
+    /// The cheapest candidate of a job, where it can start first, and the watts it needs there.
     fn choose(&self, at: usize) -> Option<(u32, (Place, f64))> {
         let problem = self.problem;
         let item = &problem.items[at];
         let mut best: Option<(f64, u32, (Place, f64))> = None;
-        let mut last: Option<(u32, Place)> = None;
-        for (index, way) in problem.ways_of(at) {
-            let time = problem.time(item, way);
+        let mut last: Option<(&Candidate, Place)> = None;
+        for candidate in problem.candidates_of(at) {
+            let time = problem.time(item, candidate);
             // Limits of a shape differ in time alone, so that most can share a place.
             let shared = last.take().filter(|(other, place)| {
-                problem.same_but_limit(*other, index) && self.fits(way, place, time)
+                other.same_but_limit(candidate) && self.fits(candidate, place, time)
             });
-            let own = |(_, place)| (place, problem.committed_watts(way));
-            let found = shared.map(own).or_else(|| self.earliest(way, time));
+            let own = |(_, place)| (place, problem.committed_watts(candidate));
+            let found = shared.map(own).or_else(|| self.earliest(candidate, time));
             let Some((place, watts)) = found else { continue };
             let takes = time + place.wake;
-            let cost = problem.run_cost(item, way, place.start, takes)
-                + self.price * problem.scarcest(way) * takes
-                + WAIT_PRICE * item.weight * place.start;
-            last = Some((index, place.clone()));
+            let cost = problem.run_cost(item, candidate, place.start, takes)
+                + self.price * problem.scarcest(candidate) * takes
+                + problem.tuning.wait_price * item.weight * place.start;
+            last = Some((candidate, place.clone()));
             if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
-                best = Some((cost, index, (place, watts)));
+                best = Some((cost, candidate.index, (place, watts)));
             }
         }
-        best.map(|(_, way, place)| (way, place))
+        best.map(|(_, candidate, place)| (candidate, place))
     }
 
-    fn fits(&self, way: &Way, place: &Place, time: f64) -> bool {
+    fn fits(&self, candidate: &Candidate, place: &Place, time: f64) -> bool {
         let span = (place.start, place.start + place.wake + time);
-        self.profile.is_free(&place.spot, span, self.problem.committed_watts(way))
-            && (place.start > 0.0 || self.can_start(way, place, time))
+        self.profile.is_free(&place.spot, span, self.problem.committed_watts(candidate))
+            && (place.start > 0.0 || self.can_start(candidate, place, time))
     }
 
-    /// Where a way is free first for that long, and the watts that it needs there.
-    fn earliest(&self, way: &Way, time: f64) -> Option<(Place, f64)> {
-        let (gpu_type, gpus) = (way.shape.gpu_type.index(), way.shape.gpus);
-        let watts = self.problem.committed_watts(way);
+    /// Where a candidate is free first for that long, and the watts that it needs there.
+    fn earliest(&self, candidate: &Candidate, time: f64) -> Option<(Place, f64)> {
+        let (gpu_type, gpus) = (candidate.gpu_type(), candidate.shape.gpus);
+        let watts = self.problem.committed_watts(candidate);
         let place = self.profile.earliest(gpu_type, gpus, (time, watts), 0.0)?;
-        if place.start > 0.0 || self.can_start(way, &place, time) {
+        if place.start > 0.0 || self.can_start(candidate, &place, time) {
             return Some((place, watts));
         }
-        let from = (self.turnover(way).unwrap_or(0.0) - TURNOVER).max(MIN_HOLD);
+        let from = (self.turnover(candidate).unwrap_or(0.0) - self.problem.tuning.turnover_s)
+            .max(MIN_HOLD);
         // Nodes that are partly used take more than their share: those watts are kept too, or they
         // go to others again and again.
-        let more = watts + self.shortage(way, &place);
+        let more = watts + self.shortage(candidate, &place);
         let later = |watts| {
             let place = self.profile.earliest(gpu_type, gpus, (time, watts), from)?;
             Some((place, watts))
@@ -255,53 +218,46 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
         later(more).or_else(|| later(watts))
     }
 
-    /// Watts that the budget lacks for a start at once.
-    fn shortage(&self, way: &Way, place: &Place) -> f64 {
-        let classes = &self.problem.classes;
-        let rise = |(node, gpus): &(u32, u8)| self.nodes.rise(classes, *node, *gpus, way.limit);
+    fn shortage(&self, candidate: &Candidate, place: &Place) -> f64 {
+        let rise = |(node, gpus): &(u32, u8)| self.nodes.rise(*node, *gpus, candidate.limit);
         let needs = self.nodes.committed + place.spot.iter().map(rise).sum::<f64>();
         (needs - self.problem.budget).max(0.0)
     }
 
     /// Whether the budget carries a start at once, and headroom is left for short jobs.
-    fn can_start(&self, way: &Way, place: &Place, time: f64) -> bool {
-        self.shortage(way, place) <= 0.0
-            && (time <= TURNOVER || self.turnover(way).is_none_or(|from| from <= TURNOVER))
+    fn can_start(&self, candidate: &Candidate, place: &Place, time: f64) -> bool {
+        let turnover = self.problem.tuning.turnover_s;
+        self.shortage(candidate, place) <= 0.0
+            && (time <= turnover || self.turnover(candidate).is_none_or(|from| from <= turnover))
     }
 
-    /// From when on headroom is left beside a way, if that is ever so. A job for which the whole type
-    /// is just enough needs the whole type.
-    fn turnover(&self, way: &Way) -> Option<f64> {
-        let gpu_type = way.shape.gpu_type.index();
+    /// From when on headroom is left beside a candidate, if ever. A job for which the whole type is
+    /// just enough needs the whole type.
+    fn turnover(&self, candidate: &Candidate) -> Option<f64> {
+        let gpu_type = candidate.gpu_type();
         let all = self.problem.gpus_of[gpu_type];
         // Whole GPUs: a type with fewer than 17 keeps none.
-        let kept = (self.problem.headroom * all).floor();
-        self.profile.free_from(gpu_type, (way.gpus() + kept).min(all) as u32)
+        let kept = (self.problem.tuning.headroom * all).floor();
+        self.profile.free_from(gpu_type, (candidate.gpus() + kept).min(all) as u32)
     }
 
-    /// Watts that are left go to those who run at a lower limit than pays.
+    /// Watts that are left go to jobs that run at a lower limit than pays.
     fn raise_limits(&mut self) {
         let problem = self.problem;
         for (item, place) in problem.items.iter().zip(&mut self.draft) {
             let Some(slot) = place.as_mut().filter(|_| item.runs) else { continue };
-            let has = problem.way(slot.way).limit;
-            let cost = |way: &Way| problem.run_cost(item, way, 0.0, item.work / way.rate);
-            let enough = cost(problem.way(slot.way)) * (1.0 - LIMIT_GAIN);
-            let mut better: Vec<(f64, u32)> = problem
-                .ways_in(item)
-                .filter(|(index, way)| way.limit > has && problem.same_but_limit(*index, slot.way))
-                .map(|(index, way)| (cost(way), index))
-                .filter(|(cost, _)| *cost < enough)
-                .collect();
+            let has = problem.of(slot);
+            let cost = |c: &Candidate| problem.run_cost(item, c, 0.0, item.work / c.rate);
+            let enough = cost(has) * (1.0 - problem.tuning.limit_gain);
+            let candidates = problem.candidates_in(item).iter();
+            let higher = candidates.filter(|c| c.limit > has.limit && c.same_but_limit(has));
+            let mut better: Vec<(f64, &Candidate)> =
+                higher.map(|c| (cost(c), c)).filter(|(cost, _)| *cost < enough).collect();
             better.sort_by(|a, b| a.0.total_cmp(&b.0));
-            self.nodes.give_back(&problem.classes, &slot.spot, has);
-            let fits = |(_, way): &&(f64, u32)| {
-                problem.fits(&self.nodes, &slot.spot, problem.way(*way).limit)
-            };
-            if let Some((_, way)) = better.iter().find(fits) {
-                slot.way = *way;
-            }
-            self.nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+            self.nodes.give_back(&slot.spot, has.limit);
+            let fits = |(_, c): &&(f64, &Candidate)| problem.fits(&self.nodes, &slot.spot, c.limit);
+            slot.candidate = better.iter().find(fits).map_or(has.index, |(_, c)| c.index);
+            problem.take(&mut self.nodes, slot);
         }
     }
 
@@ -312,14 +268,10 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
             return;
         }
         for at in &self.order {
-            let mut ways: Vec<(u32, &Way)> = problem.ways_of(*at).collect();
-            ways.sort_by(|a, b| b.1.limit.total_cmp(&a.1.limit));
-            let mut places = ways.into_iter();
-            let found = places.find_map(|(way, it)| {
-                problem.place(&self.nodes, it).map(|(spot, _, _)| (way, spot))
-            });
-            if let Some((way, spot)) = found {
-                self.draft[*at] = Some(Slot { way, spot });
+            let mut candidates: Vec<&Candidate> = problem.candidates_of(*at).iter().collect();
+            candidates.sort_by(|a, b| b.limit.total_cmp(&a.limit));
+            if let Some(slot) = candidates.iter().find_map(|c| problem.slot(&self.nodes, c)) {
+                self.draft[*at] = Some(slot);
                 return;
             }
         }
@@ -329,13 +281,13 @@ impl<'p, 'v, 'a> Schedule<'p, 'v, 'a> {
 /// Waiting jobs by apparent tardiness cost, overdue ones first; and the sum of their weights.
 fn order(problem: &Problem<'_, '_>) -> (Vec<usize>, f64) {
     let waiting = || problem.items.iter().enumerate().filter(|(_, item)| item.now.is_none());
-    // The time of a job in its fastest way, and the GPU time that takes.
+    // The time of a job in its fastest candidate, and the GPU time that takes.
     let briefly = |item: &Item| {
-        let ways = problem.ways_in(item).map(|(_, way)| {
-            let time = problem.time(item, way);
-            (time * way.later, time * problem.takes(way))
+        let candidates = problem.candidates_in(item).iter().map(|candidate| {
+            let time = problem.time(item, candidate);
+            (time * candidate.later, time * problem.takes(candidate))
         });
-        ways.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 0.0))
+        candidates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 0.0))
     };
     let mut jobs: Vec<(usize, f64, f64)> = Vec::new();
     let (mut weights, mut backlog) = (0.0, 0.0);
@@ -345,11 +297,11 @@ fn order(problem: &Problem<'_, '_>) -> (Vec<usize>, f64) {
         backlog += area / problem.capacity.max(1.0);
         jobs.push((at, time, area));
     }
-    let mean = LOOK_AHEAD * problem.mean_time.max(1.0);
+    let mean = problem.tuning.slack_scale * problem.mean_time.max(1.0);
     let key = |(at, time, area): (usize, f64, f64)| {
         let item = &problem.items[at];
-        // Nobody can be served within less than the work takes that waits: where everybody has
-        // waited for long, that alone puts no job before others.
+        // No job can be served sooner than the waiting work takes: where all have waited for long,
+        // that alone puts no job before others.
         if item.over >= backlog {
             return (0_u8, -item.over, at);
         }
@@ -369,15 +321,15 @@ fn order(problem: &Problem<'_, '_>) -> (Vec<usize>, f64) {
 
 /// The power limit at which a running job goes on.
 fn limit(problem: &Problem<'_, '_>, item: &Item, has: u32, price: f64) -> u32 {
-    let cost = |way: &Way| {
-        let time = item.work / way.rate;
-        problem.run_cost(item, way, 0.0, time) + price * problem.scarcest(way) * time
+    let cost = |candidate: &Candidate| {
+        let time = item.work / candidate.rate;
+        problem.run_cost(item, candidate, 0.0, time) + price * problem.scarcest(candidate) * time
     };
-    let now = problem.way(has);
-    let alike = problem.ways_in(item).filter(|(index, way)| {
-        let affordable = way.limit <= now.limit || !problem.budget.is_finite();
-        affordable && problem.same_but_limit(*index, has)
-    });
-    let best = alike.map(|(index, way)| (cost(way), index)).min_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(least, _)| *least < cost(now) * (1.0 - LIMIT_GAIN)).map_or(has, |(_, way)| way)
+    let now = problem.candidate(has);
+    let affordable = |c: &&Candidate| c.limit <= now.limit || !problem.budget.is_finite();
+    let alike = problem.candidates_in(item).iter().filter(|c| c.same_but_limit(now));
+    let costs = alike.filter(affordable).map(|c| (cost(c), c.index));
+    let best = costs.min_by(|a, b| a.0.total_cmp(&b.0));
+    let enough = cost(now) * (1.0 - problem.tuning.limit_gain);
+    best.filter(|(least, _)| *least < enough).map_or(has, |(_, candidate)| candidate)
 }

@@ -1,36 +1,15 @@
-//! Rollouts: a candidate plan is judged by running all known jobs to their ends from it.
+//! Evaluator: a plan is judged by running all known jobs to their ends from it.
 //!
 //! What a change of GPUs is worth depends on how long it lasts, and that on which jobs end when. So
-//! where completion time counts, each candidate is followed by the same simple rule: whenever a job
-//! ends, the GPUs are split anew among all jobs, by what one GPU more brings each of them. Jobs with
-//! little left weigh more, by the square root of the time they would take on their smallest size, so
-//! they go first without starving the long ones. GPUs are pooled by type here, and no job arrives:
-//! with nodes, or with one guess at arrivals, small differences between candidates would drown in
-//! noise.
+//! each plan is followed by the same simple rule: when a job ends, the GPUs are split anew by what
+//! one GPU more brings each job. Jobs with little time left on their smallest size weigh more
+//! (`shortness`), so they go first without starving long ones. GPUs are pooled by type and no job
+//! arrives: with nodes, or guessed arrivals, small differences would drown in noise.
 
-use super::fill::PROMISE;
-use super::model::{Draft, Problem};
+use super::constants::{NEVER, PROMISE};
 use super::share::{Choice, Pool, split};
-use super::ways::Way;
-use crate::ordered_par_map::ordered_par_map;
+use super::{Candidate, Draft, Problem, Slot, ordered_par_map};
 
-/// A job weighs by its time left to this power, inverted. Mean completion time of Pollux's three
-/// workloads in seconds, and of `ones-64` with five seeds: 2,557 / 1,976 / 2,207 and 396; with 0.5
-/// 2,566 / 1,974 / 2,222 and 403, with 0.7 2,558 / 1,981 / 2,212 and 398. Under the rule that short jobs
-/// go first and the rest grow when nothing waits: 2,706 / 2,022 / 2,354 and 393.
-const SHORTNESS: f64 = 0.4;
-/// Seconds of a restart count this many times when GPUs are split anew in a rollout. With 1 the figures
-/// above are 2,522 / 1,981 / 2,220 and 405, with 2 2,565 / 1,967 / 2,197 and 401.
-const RESTARTS: f64 = 3.0;
-/// Seconds of a restart at once count this many times: jobs that come may undo what it is for. With 1
-/// `ones-64` takes 2 % longer, with 3 1 %.
-const RESTART_NOW: f64 = 1.5;
-/// A split is taken to last for at least and at most this many seconds when a restart is weighed.
-const LASTS: (f64, f64) = (10.0, 1800.0);
-/// A job that never starts costs more than anything but a broken promise.
-const NEVER: f64 = 1e12;
-
-/// A job as rollouts see it.
 struct Job {
     weight: f64,
     work: f64,
@@ -39,7 +18,6 @@ struct Job {
     restart: f64,
     /// Work per second in its smallest size.
     small: f64,
-    /// The choice it has at present.
     now: Option<usize>,
     /// Once it has started it does not change.
     stays: bool,
@@ -49,7 +27,6 @@ struct Job {
     speeds: Vec<(f64, f64)>,
 }
 
-/// How far a job has come.
 struct Progress {
     choice: Option<usize>,
     /// From when on it works, and what is left then.
@@ -76,7 +53,6 @@ pub(super) fn best(problem: &Problem<'_, '_>, drafts: Vec<Draft>) -> Draft {
     ranked.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(draft, _)| draft).unwrap_or_default()
 }
 
-/// What is the same for all candidates.
 pub(super) struct Rollout<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
     jobs: Vec<Job>,
@@ -89,25 +65,23 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         let joule = problem.prices.watt(0.0, 1.0);
         let job = |at: usize| {
             let item = &problem.items[at];
-            let ways: Vec<(u32, &Way)> = problem.ways_of(at).collect();
+            let candidates = problem.candidates_of(at);
             let now = item.now.as_ref().filter(|_| item.runs || item.pinned);
-            let smallest = ways
+            let of_slot = |now: &Slot| candidates.iter().position(|c| c.index == now.candidate);
+            let smallest = candidates
                 .iter()
-                .map(|(_, way)| *way)
                 .min_by(|a, b| a.shape.gpus.cmp(&b.shape.gpus).then(b.rate.total_cmp(&a.rate)));
+            let speed = |c: &Candidate| (c.rate, joule * problem.usual_watts(c));
             Job {
                 weight: item.weight,
                 work: item.work,
                 load: item.load,
                 restart: item.restart,
-                small: smallest.map_or(1.0, |way| way.rate),
-                now: now.and_then(|now| ways.iter().position(|(index, _)| *index == now.way)),
+                small: smallest.map_or(1.0, |candidate| candidate.rate),
+                now: now.and_then(of_slot),
                 stays: item.pinned || item.commits,
-                choices: ways.iter().map(|(index, way)| problem.choice(*index, way, 0.0)).collect(),
-                speeds: ways
-                    .iter()
-                    .map(|(_, way)| (way.rate, joule * problem.usual_watts(way)))
-                    .collect(),
+                choices: candidates.iter().map(|c| problem.choice(c, 0.0)).collect(),
+                speeds: candidates.iter().map(speed).collect(),
             }
         };
         let jobs = (0..problem.items.len()).map(job).collect();
@@ -137,21 +111,21 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
             time = next;
             self.split_anew(time, &mut all);
         }
-        // Nothing makes room for those that are left. Another candidate may, and if none does, the
+        // Nothing makes room for those that are left. Another plan may, and if none does, the
         // rest of the cost counts.
         cost + NEVER * all.iter().filter(|progress| !progress.done).count() as f64
     }
 
-    /// Where a job stands under a draft.
-    fn begin(&self, job: &Job, slot: Option<&super::model::Slot>) -> Progress {
-        let of_way = |way: u32| job.choices.iter().position(|choice| choice.way == way);
-        let choice = slot.and_then(|slot| of_way(slot.way));
-        let same = |now: usize, then: usize| {
-            self.problem.same_but_limit(job.choices[now].way, job.choices[then].way)
-        };
+    fn begin(&self, job: &Job, slot: Option<&Slot>) -> Progress {
+        let tuning = self.problem.tuning;
+        let of_candidate =
+            |candidate: u32| job.choices.iter().position(|choice| choice.candidate == candidate);
+        let choice = slot.and_then(|slot| of_candidate(slot.candidate));
+        let of = |choice: usize| self.problem.candidate(job.choices[choice].candidate);
+        let same = |now: usize, then: usize| of(now).same_but_limit(of(then));
         let from = match (choice, job.now) {
             (Some(then), Some(now)) if same(now, then) => 0.0,
-            (Some(_), Some(_)) => job.restart * self.problem.hysteresis * RESTART_NOW,
+            (Some(_), Some(_)) => job.restart * tuning.hysteresis * tuning.rollout_restart_now,
             (Some(_), None) => job.load,
             (None, _) => 0.0,
         };
@@ -159,7 +133,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         Progress { choice, from, left: job.work, started, done: false }
     }
 
-    /// All GPUs go to whoever gains most by one more.
+    /// All GPUs go to the jobs that gain most by one more.
     fn split_anew(&self, time: f64, all: &mut [Progress]) {
         let undone = || self.jobs.iter().zip(all.iter()).filter(|(_, progress)| !progress.done);
         let times = undone().map(|(job, progress)| progress.left / job.small);
@@ -167,6 +141,7 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
         if count == 0.0 {
             return;
         }
+        let tuning = self.problem.tuning;
         // A job of mean length weighs as it does, so that its energy counts on the same scale.
         let mean = (sum / count).max(1.0);
         let mut pool = self.pool.clone();
@@ -183,14 +158,14 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
                 choices.push(Vec::new());
                 continue;
             }
-            let short = (mean / (progress.left / job.small).max(1.0)).powf(SHORTNESS);
+            let short = (mean / (progress.left / job.small).max(1.0)).powf(tuning.shortness);
             let unit = job.weight * short / job.small;
             let worth = |(index, choice): (usize, &Choice)| {
                 let (rate, bill) = job.speeds[index];
                 let mut worth = unit * rate;
                 if progress.choice == Some(index) {
-                    let lasts = (progress.left / rate).clamp(LASTS.0, LASTS.1);
-                    let restart = job.restart * self.problem.hysteresis * RESTARTS;
+                    let lasts = tuning.split_lasts(progress.left / rate);
+                    let restart = job.restart * tuning.hysteresis * tuning.rollout_restart;
                     worth *= 1.0 + restart / lasts;
                 }
                 choice.with_worth(worth - bill)
@@ -210,17 +185,5 @@ impl<'p, 'v, 'a> Rollout<'p, 'v, 'a> {
             }
             progress.choice = choice;
         }
-    }
-}
-
-#[cfg(test)]
-impl Rollout<'_, '_, '_> {
-    pub(super) fn set_restart(&mut self, at: usize, seconds: f64) {
-        self.jobs[at].restart = seconds;
-    }
-
-    pub(super) fn set_now(&mut self, at: usize, way: u32) {
-        let choices = &self.jobs[at].choices;
-        self.jobs[at].now = choices.iter().position(|choice| choice.way == way);
     }
 }

@@ -1,40 +1,24 @@
-//! GPUs are shared out by what one more is worth to each job, where only time counts, or time and
-//! energy.
+//! Generator: GPUs are split by what one more is worth to each job, where completion time counts.
 //!
 //! A unit of work that is done now brings the job's end nearer, so it is worth what is saved there:
-//! the job's waiting, its energy, and its GPUs at what they are worth to others *then*. Short jobs end
-//! while GPUs are still wanted, and so go before long ones by as much as is best for all. Every way to
-//! run has such a worth per second, and GPUs go, a few at a time, to whoever gains most for each. When
-//! somebody comes or ends, the GPUs are split anew, as far as that is worth the restarts.
+//! the job's waiting, its energy, and its GPUs at their price *then*. Short jobs end while GPUs are
+//! still wanted, and so go before long ones by as much as is best for all. GPUs go, a few at a
+//! time, to the job that gains most for each. When a job comes or ends, they are split anew, as far
+//! as that is worth the restarts.
 
-use super::fill::Filler;
-use super::market::{Level, USUAL};
-use super::model::{Draft, Problem, Slot};
-use super::nodes::{Nodes, Spot};
-use super::ways::Way;
+use super::constants::OVERDUE;
+use super::{Candidate, Draft, Filler, Level, Nodes, Problem, Slot, Spot, USUAL};
 use crate::ranked::Ranked;
 use std::collections::BinaryHeap;
 
-/// What the last part of a run saves, this much of it, tells what a unit of work is worth.
-const LAST: f64 = 0.1;
-/// A split is taken to last for so many seconds at the least, and at the most.
-const LASTS: (f64, f64) = (10.0, 1800.0);
-/// A change of way that takes no more GPUs counts as this part of one.
-const NO_GPU: f64 = 1e-3;
-/// Whoever is overdue goes before all others.
-const OVERDUE: f64 = 1e15;
-
-/// A way to run, and what it is worth.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
-    pub(super) way: u32,
+    pub(super) candidate: u32,
     gpu_type: usize,
     gpus: u32,
     /// GPUs, those of slower types counted for less.
     takes: f64,
-    /// Committed watts, where there is a budget.
     watts: f64,
-    /// Each second.
     worth: f64,
 }
 
@@ -45,29 +29,28 @@ impl Choice {
 }
 
 impl Problem<'_, '_> {
-    /// A way with what it takes, and its worth.
-    pub(super) fn choice(&self, index: u32, way: &Way, worth: f64) -> Choice {
-        let watts = if self.budget.is_finite() { self.committed_watts(way) } else { 0.0 };
-        let (gpu_type, gpus) = (way.shape.gpu_type.index(), way.shape.gpus);
-        Choice { way: index, gpu_type, gpus, takes: self.takes(way), watts, worth }
+    pub(super) fn choice(&self, candidate: &Candidate, worth: f64) -> Choice {
+        let watts = if self.budget.is_finite() { self.committed_watts(candidate) } else { 0.0 };
+        let (gpu_type, gpus) = (candidate.gpu_type(), candidate.shape.gpus);
+        let (candidate, takes) = (candidate.index, self.takes(candidate));
+        Choice { candidate, gpu_type, gpus, takes, watts, worth }
     }
 
-    /// What is free on nodes.
     pub(super) fn pool(&self, nodes: &Nodes) -> Pool {
-        let watts = self.budget - self.owed.watts - nodes.committed;
-        Pool { gpus: nodes.free_of.clone(), watts }
+        let watts = self.budget - self.starvation.watts - nodes.committed;
+        Pool { gpus: nodes.free_of.clone(), watts, no_gpu: self.tuning.no_gpu_share }
     }
 }
 
-/// A job takes one way instead of another, or of none; ranked by what it gains for each GPU.
+/// A job takes one candidate instead of another, or of none; ranked by what it gains for each GPU.
 struct Step {
     from: Option<u32>,
     to: u32,
 }
 
 impl Filler<'_, '_, '_> {
-    /// Shares out all GPUs. What is lost by a restart counts so many times.
-    pub(super) fn share(&self, restarts: f64) -> Draft {
+    /// Splits all GPUs. What is lost by a restart counts `restarts` times.
+    pub(super) fn split_gpus(&self, restarts: f64) -> Draft {
         let problem = self.problem;
         let fixed = problem.items.iter().map(|item| item.at_first().filter(|_| item.pinned));
         let mut draft: Draft = fixed.collect();
@@ -79,15 +62,15 @@ impl Filler<'_, '_, '_> {
             if item.overdue { OVERDUE + item.over } else { 0.0 }
         };
         let chosen = split(problem.pool(&problem.filled(&draft)), &choices, overdue);
-        let slot = |way: u32| Slot { way, spot: Spot::new() };
+        let slot = |candidate: u32| Slot { candidate, spot: Spot::new() };
         let mut list: Vec<(usize, Slot)> = Vec::new();
         for (at, choice) in chosen.iter().enumerate() {
-            list.extend(choice.map(|choice| (at, slot(choices[at][choice as usize].way))));
+            list.extend(choice.map(|choice| (at, slot(choices[at][choice as usize].candidate))));
         }
         // Large ones find room first.
-        list.sort_by_key(|(at, slot)| (std::cmp::Reverse(problem.way(slot.way).shape.gpus), *at));
+        list.sort_by_key(|(at, slot)| (std::cmp::Reverse(problem.of(slot).shape.gpus), *at));
         self.place(&mut draft, list);
-        self.mend(&mut draft, &choices, &chosen);
+        self.repair(&mut draft, &choices, &chosen);
         draft
     }
 
@@ -95,48 +78,47 @@ impl Filler<'_, '_, '_> {
     fn unit(&self, at: usize) -> f64 {
         let problem = self.problem;
         let item = &problem.items[at];
+        let share = problem.tuning.last_share;
         let (mut least, mut unit) = (f64::INFINITY, f64::INFINITY);
-        for (_, way) in problem.ways_of(at) {
-            let time = item.work / way.rate;
-            let watts = problem.committed_watts(way);
-            let taken = |time: f64| self.market.taken(way, watts, time, USUAL);
-            let energy = problem.prices.watt(0.0, time) * problem.usual_watts(way);
+        for candidate in problem.candidates_of(at) {
+            let time = item.work / candidate.rate;
+            let watts = problem.committed_watts(candidate);
+            let taken = |time: f64| self.market.taken(candidate, watts, (0.0, time), USUAL);
+            let energy = problem.prices.watt(0.0, time) * problem.usual_watts(candidate);
             let cost = item.weight * time + taken(time) + energy;
             if cost < least {
-                let last = taken(time) - taken(time * (1.0 - LAST));
-                let saves = LAST * (item.weight * time + energy) + last;
-                (least, unit) = (cost, saves / (LAST * item.work).max(1e-9));
+                let last = taken(time) - taken(time * (1.0 - share));
+                let saves = share * (item.weight * time + energy) + last;
+                (least, unit) = (cost, saves / (share * item.work).max(1e-9));
             }
         }
         unit
     }
 
-    /// What each way is worth to a job.
     fn choices(&self, at: usize, restarts: f64) -> Vec<Choice> {
         let problem = self.problem;
         let item = &problem.items[at];
         let only_watts = Level { gpus: 0.0, watts: 1.0 };
         let joule = problem.prices.watt(0.0, 1.0);
         let unit = self.unit(at);
-        let now = item.now.as_ref().filter(|_| item.runs);
-        let choice = |(index, way): (u32, &Way)| {
-            let watts = problem.committed_watts(way);
-            let mut worth = unit * way.rate - joule * problem.usual_watts(way);
-            worth -= self.market.taken(way, watts, 1.0, only_watts);
-            if now.is_some_and(|now| problem.same_but_limit(now.way, index)) {
-                // Whoever stays does not restart, which is worth more the sooner it ends.
-                let lasts = (item.work / way.rate).clamp(LASTS.0, LASTS.1);
-                let restart = item.restart * problem.hysteresis * restarts;
-                worth += unit * way.rate * restart / lasts;
+        let choice = |candidate: &Candidate| {
+            let watts = problem.committed_watts(candidate);
+            let mut worth = unit * candidate.rate - joule * problem.usual_watts(candidate);
+            worth -= self.market.taken(candidate, watts, (0.0, 1.0), only_watts);
+            if problem.goes_on(item, candidate).is_some() {
+                // A job that stays does not restart, which is worth more the sooner it ends.
+                let lasts = problem.tuning.split_lasts(item.work / candidate.rate);
+                let restart = item.restart * problem.tuning.hysteresis * restarts;
+                worth += unit * candidate.rate * restart / lasts;
             }
-            problem.choice(index, way, worth)
+            problem.choice(candidate, worth)
         };
-        problem.ways_of(at).map(choice).collect()
+        problem.candidates_of(at).iter().map(choice).collect()
     }
 
-    /// GPUs that lie on different nodes do not suit everybody. So whoever moves or starts takes the
-    /// best way that there is room for in the end, and whoever found no room does first.
-    fn mend(&self, draft: &mut Draft, choices: &[Vec<Choice>], chosen: &[Option<u32>]) {
+    /// GPUs on different nodes do not suit all jobs: those that move or start take the best
+    /// candidate that there is room for in the end, those first that found none.
+    fn repair(&self, draft: &mut Draft, choices: &[Vec<Choice>], chosen: &[Option<u32>]) {
         let problem = self.problem;
         let mut nodes = problem.filled(draft);
         let moves = |at: &usize| {
@@ -151,29 +133,28 @@ impl Filler<'_, '_, '_> {
             }
             let has = draft[at].take();
             if let Some(slot) = &has {
-                nodes.give_back(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+                problem.give_back(&mut nodes, slot);
             }
             let least = has.as_ref().map_or(0.0, |slot| {
-                let of_way = choices[at].iter().find(|choice| choice.way == slot.way);
-                of_way.map_or(0.0, |choice| choice.worth)
+                let same = choices[at].iter().find(|choice| choice.candidate == slot.candidate);
+                same.map_or(0.0, |choice| choice.worth)
             });
             let mut by_worth: Vec<&Choice> =
                 choices[at].iter().filter(|choice| choice.worth > least).collect();
             by_worth.sort_by(|a, b| b.worth.total_cmp(&a.worth));
-            let found = by_worth.iter().find_map(|choice| {
-                let (spot, _, _) = problem.place(&nodes, problem.way(choice.way))?;
-                Some(Slot { way: choice.way, spot })
-            });
+            let fitting =
+                |choice: &&Choice| problem.slot(&nodes, problem.candidate(choice.candidate));
+            let found = by_worth.iter().find_map(fitting);
             draft[at] = found.or(has);
             if let Some(slot) = &draft[at] {
-                nodes.take(&problem.classes, &slot.spot, problem.way(slot.way).limit);
+                problem.take(&mut nodes, slot);
             }
         }
     }
 }
 
-/// The best step, again and again, until there is none: which choice each job has in the end. A job's
-/// first step ranks higher by what `ahead` says of it.
+/// The best step, again and again, until there is none: which choice each job has in the end. A
+/// job's first step ranks higher by what `ahead` says of it.
 pub(super) fn split(
     mut pool: Pool,
     choices: &[Vec<Choice>],
@@ -205,9 +186,10 @@ pub(super) fn split(
 /// GPUs and watts that no job has.
 #[derive(Clone)]
 pub(super) struct Pool {
-    /// By type.
     gpus: Vec<u32>,
     watts: f64,
+    /// A change that takes no more GPUs counts as this share of one.
+    no_gpu: f64,
 }
 
 impl Pool {
@@ -223,7 +205,7 @@ impl Pool {
         let step = |(to, choice): (usize, &Choice)| {
             let better = choice.worth > worth && choice.takes >= takes;
             (better && self.suffices(has, choice)).then(|| Ranked {
-                rank: (choice.worth - worth) / (choice.takes - takes).max(NO_GPU),
+                rank: (choice.worth - worth) / (choice.takes - takes).max(self.no_gpu),
                 place: item,
                 what: Step { from, to: to as u32 },
             })

@@ -3,13 +3,10 @@
 mod late;
 mod rollout;
 
-use super::fill::Filler;
-use super::foreseen;
-use super::market::{Level, Market};
-use super::model::{Problem, Slot};
-use super::objective::{Goal, Objective};
-use super::search::{self, Search};
-use super::waiting::Company;
+use super::{
+    Filler, Goal, Level, Market, NodeSharing, Objective, Problem, Search, Slot, Tuning,
+    reservations, search,
+};
 use std::sync::Arc;
 use wattline_core::Timestamp;
 use wattline_core::cluster::{Cluster, GpuType, Node, NodeDraw};
@@ -103,7 +100,7 @@ fn look<T>(
     now: f64,
     jobs: impl IntoIterator<Item = Job>,
     budget: Option<f64>,
-    look: impl FnOnce(&Problem<'_, '_>) -> T,
+    look: impl FnOnce(&mut Problem<'_, '_>) -> T,
 ) -> T {
     look_for(Goal::Cost, now, jobs, budget, look)
 }
@@ -113,7 +110,18 @@ pub(super) fn look_for<T>(
     now: f64,
     jobs: impl IntoIterator<Item = Job>,
     budget: Option<f64>,
-    look: impl FnOnce(&Problem<'_, '_>) -> T,
+    look: impl FnOnce(&mut Problem<'_, '_>) -> T,
+) -> T {
+    look_with(&Tuning::default(), goal, now, jobs, budget, look)
+}
+
+fn look_with<T>(
+    tuning: &Tuning,
+    goal: Goal,
+    now: f64,
+    jobs: impl IntoIterator<Item = Job>,
+    budget: Option<f64>,
+    look: impl FnOnce(&mut Problem<'_, '_>) -> T,
 ) -> T {
     let mut state = State::new(cluster(), Timestamp::ZERO);
     for job in jobs {
@@ -130,7 +138,8 @@ pub(super) fn look_for<T>(
         plan: PlanId(0),
         changes: Changes::Everything,
     };
-    look(&Problem::new(&view, &Objective::new(goal), 1.0))
+    let objective = Objective { goal, tuning };
+    look(&mut Problem::new(&view, &objective))
 }
 
 const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
@@ -139,14 +148,14 @@ const USUAL: Level = Level { gpus: 1.0, watts: 1.0 };
 fn prices(problem: &Problem<'_, '_>, time: f64) -> [f64; 2] {
     let market = Market::new(problem, 100_000);
     [0, 1].map(|of_type| {
-        let mut ways = problem.ways.iter();
-        let way = ways.find(|w| w.shape.gpu_type.index() == of_type && w.shape.gpus == 1).unwrap();
-        market.taken(way, 0.0, time, USUAL)
+        let mut candidates = problem.candidates.iter();
+        let candidate = candidates.find(|w| w.gpu_type() == of_type && w.shape.gpus == 1).unwrap();
+        market.taken(candidate, 0.0, (0.0, time), USUAL)
     })
 }
 
 #[test]
-fn gpus_that_nobody_else_wants_cost_nothing() {
+fn gpus_that_no_other_job_wants_cost_nothing() {
     let alone = [job(0.0, Elasticity::Malleable)];
     let [fast, slow] = look(0.0, alone, None, |problem| prices(problem, 3600.0));
     let lateness = 0.01 * 3600.0;
@@ -168,9 +177,9 @@ fn under_load_jobs_take_few_gpus_and_alone_many() {
     let bounds = Search { work: 100_000, seed: 1 };
     let most = |count: u32| {
         look(0.0, many(count), None, |problem| {
-            let draft = search::search(problem, &bounds);
-            let gpus = |way: u32| problem.way(way).shape.gpus;
-            let used: u32 = draft.iter().flatten().map(|slot| gpus(slot.way)).sum();
+            let draft = search(problem, &bounds);
+            let gpus = |candidate: u32| problem.candidate(candidate).shape.gpus;
+            let used: u32 = draft.iter().flatten().map(|slot| gpus(slot.candidate)).sum();
             (draft.iter().flatten().count(), used)
         })
     };
@@ -186,9 +195,9 @@ fn watts_have_a_price_when_they_are_short() {
     // Half of what all GPUs may draw at their highest limits, and more jobs than GPUs.
     let limits = |budget| {
         look(0.0, many(30), budget, |problem| {
-            let draft = search::search(problem, &Search { work: 100_000, seed: 1 });
+            let draft = search(problem, &Search { work: 100_000, seed: 1 });
             let slots = || draft.iter().flatten();
-            let sum: f64 = slots().map(|slot| problem.way(slot.way).limit).sum();
+            let sum: f64 = slots().map(|slot| problem.of(slot).limit).sum();
             assert!(problem.filled(&draft).committed <= problem.budget);
             (slots().count(), sum / slots().count() as f64)
         })
@@ -204,8 +213,8 @@ fn the_jobs_of_the_last_while_are_expected_again() {
     let jobs = || (0..61).map(|n| job(60.0 * f64::from(n), Elasticity::Malleable));
     let coming = |now: f64| {
         look(now, jobs(), None, |problem| {
-            let ahead = foreseen::AHEAD * problem.mean_fastest;
-            let times: Vec<f64> = problem.coming.iter().map(|coming| coming.at).collect();
+            let ahead = problem.tuning.ahead_runs * problem.mean_fastest;
+            let times: Vec<f64> = problem.arrivals.iter().map(|coming| coming.at).collect();
             (ahead, times)
         })
     };
@@ -223,10 +232,10 @@ fn any_bound_on_work_will_do() {
     for work in [0, 1, u64::MAX] {
         let bounds = Search { work, seed: 1 };
         look(0.0, many(30), Some(2200.0), |problem| {
-            let draft = search::search(problem, &bounds);
+            let draft = search(problem, &bounds);
             assert!(
                 draft.iter().flatten().count() > 0,
-                "nobody starts with work bounded by {work}"
+                "no job starts with work bounded by {work}"
             );
         });
     }
@@ -237,9 +246,9 @@ fn where_time_counts_no_gpu_is_left_over() {
     for count in [9, 16, 40] {
         look_for(Goal::Jct, 0.0, many(count), None, |problem| {
             let market = Market::new(problem, 100_000);
-            let filler = Filler { problem, market: &market, company: Company::new(problem) };
-            let draft = filler.share(3.0);
-            let gpus = draft.iter().flatten().map(|slot| problem.way(slot.way).shape.gpus);
+            let filler = Filler { problem, market: &market, sharing: NodeSharing::new(problem) };
+            let draft = filler.split_gpus(3.0);
+            let gpus = draft.iter().flatten().map(|slot| problem.of(slot).shape.gpus);
             assert_eq!(gpus.sum::<u32>(), 16, "{count} jobs: {draft:?}");
         });
     }
@@ -254,9 +263,11 @@ fn where_time_counts_short_jobs_get_more_gpus_than_long_ones() {
     });
     let rates = look_for(Goal::Jct, 0.0, jobs, None, |problem| {
         let market = Market::new(problem, 100_000);
-        let filler = Filler { problem, market: &market, company: Company::new(problem) };
-        let rate = |slot: &Option<Slot>| slot.as_ref().map_or(0.0, |s| problem.way(s.way).rate);
-        filler.share(1.0).iter().map(rate).collect::<Vec<f64>>()
+        let filler = Filler { problem, market: &market, sharing: NodeSharing::new(problem) };
+        let rate = |slot: &Option<Slot>| {
+            slot.as_ref().map_or(0.0, |s| problem.candidate(s.candidate).rate)
+        };
+        filler.split_gpus(1.0).iter().map(rate).collect::<Vec<f64>>()
     });
     let (short, long) = (rates[0].min(rates[1]), rates[2].max(rates[3]));
     assert!(short > long && rates[0] > rates[1], "a longer one is served better: {rates:?}");
@@ -270,8 +281,8 @@ fn more_cores_make_no_other_plan() {
     for goal in [Goal::Cost, Goal::Jct] {
         for (count, budget) in [(8, None), (30, None), (30, Some(2200.0))] {
             look_for(goal, 0.0, many(count), budget, |problem| {
-                let spread = search::search(problem, &bounds);
-                let alone = worker.install(|| search::search(problem, &bounds));
+                let spread = search(problem, &bounds);
+                let alone = worker.install(|| search(problem, &bounds));
                 assert!(spread.iter().flatten().count() > 0);
                 assert_eq!(spread, alone, "{goal:?}, {count} jobs, {budget:?} W");
             });
@@ -285,9 +296,50 @@ fn a_split_stays_below_the_budget() {
     for budget in [800.0, 1500.0, 2200.0] {
         let jobs = many(30).map(|job| Job { restart, ..job });
         look_for(Goal::Jct, 0.0, jobs, Some(budget), |problem| {
-            let draft = search::search(problem, &Search { work: 100_000, seed: 1 });
-            assert!(draft.iter().flatten().count() > 0, "nobody starts below {budget} W");
+            let draft = search(problem, &Search { work: 100_000, seed: 1 });
+            assert!(draft.iter().flatten().count() > 0, "no job starts below {budget} W");
             assert!(problem.filled(&draft).committed <= problem.budget);
         });
+    }
+}
+
+/// As far as `+without` and `+scale` may change them, one at a time and all together.
+#[test]
+fn any_part_can_be_off_and_any_constant_changed() {
+    let default = Tuning::default();
+    let scaled = |factor: fn(&str) -> f64, names: &[(&'static str, String)]| {
+        let mut tuning = default;
+        names.iter().for_each(|(name, _)| tuning.scale(name, factor(name)).unwrap());
+        tuning
+    };
+    let names = default.constants();
+    let mut all: Vec<Tuning> = Tuning::PARTS
+        .iter()
+        .map(|part| {
+            let mut tuning = default;
+            tuning.turn_off(part).unwrap();
+            tuning
+        })
+        .collect();
+    let one = names.chunks(1);
+    all.extend(one.flat_map(|name| [scaled(|_| 0.25, name), scaled(|_| 4.0, name)]));
+    all.extend([scaled(|_| 0.25, &names), scaled(|_| 4.0, &names)]);
+    // Lower bounds above upper ones.
+    let apart = |name: &str| if name.contains("_min") { 4.0 } else { 0.25 };
+    all.push(scaled(apart, &names));
+    assert!(all.iter().all(|tuning| *tuning != default), "each is another tuning");
+    let rigid = |job| Job { elasticity: Elasticity::Rigid, preemptible: false, ..job };
+    let bounds = Search { work: 2_000, seed: 1 };
+    for tuning in &all {
+        for budget in [None, Some(2200.0)] {
+            for goal in [Goal::Cost, Goal::Jct, Goal::JctUnderEnergy { share: 0.8 }] {
+                look_with(tuning, goal, 3600.0, many(8), budget, |problem| {
+                    assert_eq!(search(problem, &bounds).len(), 8);
+                });
+            }
+            look_with(tuning, Goal::Cost, 3600.0, many(8).map(rigid), budget, |problem| {
+                assert_eq!(reservations::plan(problem).draft.len(), 8);
+            });
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `wattline bench`: Wattline's own speed, on pinned workloads.
 
+mod ablation;
 mod andreas;
 mod gap;
 mod history;
@@ -21,6 +22,11 @@ use wattline_world::queue::EventQueue;
 pub(crate) enum Command {
     /// Events per second of the simulator, and how cost per event grows with the number of jobs
     Sim(Box<SimArgs>),
+    /// What each part and each constant of the policy wattline is worth on a tuning set
+    #[command(
+        after_help = "Examples:\n  wattline bench ablation --quick\n  wattline bench ablation --only rollouts,shortness"
+    )]
+    Ablation(ablation::Args),
     /// What policies cost on a folder of ANDREAS instances, against the best of other methods
     Andreas(andreas::Args),
     /// How long a policy takes to plan, on a made-up view of any size
@@ -78,6 +84,7 @@ struct Run {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Sim(args) => sim(args),
+        Command::Ablation(args) => ablation::run(args),
         Command::Andreas(args) => andreas::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Results(args) => results::run(args),

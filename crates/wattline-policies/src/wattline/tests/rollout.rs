@@ -11,18 +11,18 @@ fn jobs() -> [Job; 2] {
     [1800.0, 3600.0].map(|work| Job { work: Work(work), ..job(0.0, Elasticity::Malleable) })
 }
 
-/// The way with this many GPUs of the fast type, at full power.
-fn way(problem: &Problem<'_, '_>, item: usize, gpus: u32) -> u32 {
-    let of = problem.ways_of(item).filter(|(_, way)| way.shape.gpus == gpus);
-    of.max_by(|a, b| a.1.rate.total_cmp(&b.1.rate)).unwrap().0
+/// The candidate with this many GPUs of the fast type, at full power.
+fn candidate(problem: &Problem<'_, '_>, item: usize, gpus: u32) -> u32 {
+    let of = problem.candidates_of(item).iter().filter(|candidate| candidate.shape.gpus == gpus);
+    of.max_by(|a, b| a.rate.total_cmp(&b.rate)).unwrap().index
 }
 
-fn slot(way: u32) -> Option<Slot> {
-    Some(Slot { way, spot: Spot::new() })
+fn slot(candidate: u32) -> Option<Slot> {
+    Some(Slot { candidate, spot: Spot::new() })
 }
 
-fn time(problem: &Problem<'_, '_>, item: usize, way: u32) -> f64 {
-    problem.items[item].work / problem.way(way).rate
+fn time(problem: &Problem<'_, '_>, item: usize, candidate: u32) -> f64 {
+    problem.items[item].work / problem.candidate(candidate).rate
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -33,7 +33,7 @@ fn close(a: f64, b: f64) -> bool {
 fn a_waiting_job_starts_when_another_ends() {
     look_for(Goal::Jct, 0.0, jobs(), None, |problem| {
         let rollout = Rollout::new(problem);
-        let (first, second) = (way(problem, 0, 4), way(problem, 1, 4));
+        let (first, second) = (candidate(problem, 0, 4), candidate(problem, 1, 4));
         let (short, long) = (time(problem, 0, first), time(problem, 1, second));
         let both = rollout.cost(&vec![slot(first), slot(second)]);
         assert!(both <= short + long + 1e-6, "{both} {short} {long}");
@@ -50,31 +50,30 @@ fn a_waiting_job_starts_when_another_ends() {
 #[test]
 fn a_job_left_alone_takes_more_if_that_pays_for_the_restart() {
     look_for(Goal::Jct, 0.0, jobs(), None, |problem| {
-        let narrow = way(problem, 1, 1);
-        let first = way(problem, 0, 4);
+        let narrow = candidate(problem, 1, 1);
+        let first = candidate(problem, 0, 4);
         let (end, slow) = (time(problem, 0, first), time(problem, 1, narrow));
-        let cost = |restart: f64| {
-            let mut rollout = Rollout::new(problem);
-            rollout.set_restart(1, restart);
-            rollout.cost(&vec![slot(first), slot(narrow)]) - end
+        let mut cost = |restart: f64| {
+            problem.items[1].restart = restart;
+            Rollout::new(problem).cost(&vec![slot(first), slot(narrow)]) - end
         };
-        let left = problem.items[1].work - end * problem.way(narrow).rate;
+        let costs = [10.0, 1e6].map(&mut cost);
+        let left = problem.items[1].work - end * problem.candidate(narrow).rate;
         let grown = end + 10.0 + left / problem.top_speed(&problem.items[1]);
-        assert!(close(cost(10.0), grown), "{} {grown}", cost(10.0));
-        assert!(close(cost(1e6), slow), "{} {slow}", cost(1e6));
+        assert!(close(costs[0], grown), "{} {grown}", costs[0]);
+        assert!(close(costs[1], slow), "{} {slow}", costs[1]);
     });
 }
 
 #[test]
 fn a_restart_now_must_bring_more_than_it_costs() {
     look_for(Goal::Jct, 0.0, jobs(), None, |problem| {
-        let (narrow, wide) = (way(problem, 0, 1), way(problem, 0, 4));
-        let other = slot(way(problem, 1, 4));
-        let costs = |restart: f64, draft: Draft| {
-            let mut rollout = Rollout::new(problem);
-            rollout.set_now(0, narrow);
-            rollout.set_restart(0, restart);
-            rollout.cost(&draft)
+        let (narrow, wide) = (candidate(problem, 0, 1), candidate(problem, 0, 4));
+        let other = slot(candidate(problem, 1, 4));
+        (problem.items[0].now, problem.items[0].runs) = (slot(narrow), true);
+        let mut costs = |restart: f64, draft: Draft| {
+            problem.items[0].restart = restart;
+            Rollout::new(problem).cost(&draft)
         };
         for (restart, moves) in [(0.0, true), (20.0, true), (1e4, false)] {
             let stays = costs(restart, vec![slot(narrow), other.clone()]);
@@ -90,7 +89,7 @@ fn a_job_that_never_starts_does_not_hide_what_others_gain() {
     let huge = Job { gpus: Bounds { min: 4, max: 4, requested: 4 }, ..long };
     // There are watts for some GPUs, but never for four.
     look_for(Goal::Jct, 0.0, [short, huge], Some(500.0), |problem| {
-        let (one, two) = (way(problem, 0, 1), way(problem, 0, 2));
+        let (one, two) = (candidate(problem, 0, 1), candidate(problem, 0, 2));
         let rollout = Rollout::new(problem);
         let costs = [None, slot(one), slot(two)].map(|slot| rollout.cost(&vec![slot, None]));
         assert!(costs[0] > costs[1] && costs[1] > costs[2], "{costs:?}");

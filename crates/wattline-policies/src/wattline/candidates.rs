@@ -1,9 +1,11 @@
-//! The ways a job can run: shape, batch and power limit, with what they cost in time and power.
+//! Candidates: shape, batch and power limit of a job, with what they take in time and power.
 //!
 //! A job may have hundreds. Those that another beats in GPUs, time and energy alike are dropped,
 //! and what is left of a shape is thinned to its fastest, its most frugal and some between.
 
+use super::Tuning;
 use std::collections::BTreeMap;
+use std::iter::{once, successors};
 use wattline_core::cluster::Shape;
 use wattline_core::ids::{MenuId, WorkloadId};
 use wattline_core::job::{Bounds, Elasticity};
@@ -11,16 +13,14 @@ use wattline_core::placement::Configuration;
 use wattline_core::policy::ClusterView;
 use wattline_core::state::JobState;
 
-/// One way to run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct Candidate {
+    /// Among the candidates of all jobs.
+    pub(super) index: u32,
     pub(super) shape: Shape,
-    /// On how many nodes.
     pub(super) nodes: u32,
     pub(super) batch: u32,
-    /// Power limit in W.
     pub(super) limit: f64,
-    /// Work per second.
     pub(super) rate: f64,
     /// Predicted power of each GPU in W.
     pub(super) power: f64,
@@ -29,21 +29,33 @@ pub(super) struct Way {
     pub(super) later: f64,
 }
 
-impl Way {
+impl Candidate {
+    pub(super) fn gpu_type(&self) -> usize {
+        self.shape.gpu_type.index()
+    }
+
+    pub(super) fn same_but_limit(&self, other: &Self) -> bool {
+        (self.shape, self.batch, self.nodes) == (other.shape, other.batch, other.nodes)
+    }
+
     pub(super) fn gpus(&self) -> f64 {
         f64::from(self.shape.gpus)
     }
 
-    /// A configuration as a way, if it can be predicted.
+    /// A configuration as a candidate, if it can be predicted.
     pub(super) fn new(
         job: &JobState,
         view: &ClusterView<'_>,
         configuration: Configuration,
+        tuning: &Tuning,
     ) -> Option<Self> {
         let prediction = view.predictor.predict(&job.job, &configuration)?;
         let sound = prediction.rate.0.is_finite() && prediction.rate.0 > 0.0;
-        let (sooner, later) = (prediction.time_quantile(0.2), prediction.time_quantile(0.8));
+        let tail = tuning.run_time_tail;
+        let (sooner, later) =
+            (prediction.time_quantile(tail), prediction.time_quantile(1.0 - tail));
         sound.then_some(Self {
+            index: 0,
             shape: configuration.shape(),
             nodes: configuration.nodes,
             batch: configuration.batch,
@@ -60,96 +72,89 @@ impl Way {
     }
 }
 
-/// Jobs with equal keys have equal ways.
 type Key = (WorkloadId, MenuId, bool, [u32; 3], [u32; 3]);
 
-/// The ways of all jobs, looked up once for jobs that are alike.
-pub(super) struct Ways {
-    known: BTreeMap<Key, Vec<Way>>,
+/// The candidates of all jobs, looked up once for jobs that are alike.
+pub(super) struct CandidateCache<'t> {
+    known: BTreeMap<Key, Vec<Candidate>>,
     /// Whether a power limit is worth choosing: not where all that is counted is time.
     limits: bool,
+    tuning: &'t Tuning,
 }
 
-/// Most ways kept per shape and per job.
-const PER_SHAPE: usize = 4;
-const SHAPES: usize = 8;
-
-impl Ways {
-    pub(super) fn new(limits: bool) -> Self {
-        Self { known: BTreeMap::new(), limits }
+impl<'t> CandidateCache<'t> {
+    pub(super) fn new(limits: bool, tuning: &'t Tuning) -> Self {
+        Self { known: BTreeMap::new(), limits, tuning }
     }
 
-    /// All ways of a job that are worth a thought.
-    pub(super) fn of(&mut self, view: &ClusterView<'_>, job: &JobState) -> &[Way] {
+    pub(super) fn of(&mut self, view: &ClusterView<'_>, job: &JobState) -> &[Candidate] {
         let bounds = |b: Bounds| [b.min, b.requested, b.max];
         let adaptive = job.job.elasticity == Elasticity::Adaptive;
         let (gpus, batch) = (bounds(job.job.gpus), bounds(job.job.batch));
         let key = (job.job.workload, job.menu, adaptive, gpus, batch);
-        let limits = self.limits;
-        self.known.entry(key).or_insert_with(|| look_up(view, job, adaptive, limits))
+        let (limits, tuning) = (self.limits, self.tuning);
+        self.known.entry(key).or_insert_with(|| look_up(view, job, (adaptive, limits), tuning))
     }
 }
 
-fn look_up(view: &ClusterView<'_>, job: &JobState, adaptive: bool, limits: bool) -> Vec<Way> {
+fn look_up(
+    view: &ClusterView<'_>,
+    job: &JobState,
+    (adaptive, limits): (bool, bool),
+    tuning: &Tuning,
+) -> Vec<Candidate> {
     let cluster = view.state.cluster();
     let batches = if adaptive { batches(job.job.batch) } else { vec![job.job.batch.requested] };
     let mut all = Vec::new();
-    for shape in few(view.state.menu(job.menu), job.job.gpus.requested) {
+    for shape in few(view.state.menu(job.menu), job.job.gpus.requested, tuning.shapes_max) {
         let mut of_shape = Vec::new();
         let card = cluster.gpu_type(shape.gpu_type);
         let plain = cluster.plain_configuration(&job.job, shape);
         for batch in &batches {
             for power_limit in card.limits_down() {
                 let configuration = Configuration { batch: *batch, power_limit, ..plain };
-                of_shape.extend(Way::new(job, view, configuration));
+                of_shape.extend(Candidate::new(job, view, configuration, tuning));
                 if !limits {
                     break;
                 }
             }
         }
         let lowest = of_shape.iter().copied().min_by(|a, b| a.limit.total_cmp(&b.limit));
-        thin(&mut of_shape);
+        thin(&mut of_shape, tuning.limits_per_shape);
         all.extend(of_shape);
         // Under a budget the lowest limit may be all there is room for.
         all.extend(lowest.filter(|_| view.budget.is_some()));
     }
-    let beaten = |way: &Way, by: &Way| {
-        let same = way.shape.gpu_type == by.shape.gpu_type;
-        let not_worse = by.shape.gpus <= way.shape.gpus
-            && by.rate >= way.rate
-            && by.energy() <= way.energy()
-            && by.limit * by.gpus() <= way.limit * way.gpus();
-        let better = by.shape.gpus < way.shape.gpus
-            || by.rate > way.rate
-            || by.energy() < way.energy()
-            || by.limit < way.limit;
+    let beaten = |candidate: &Candidate, by: &Candidate| {
+        let same = candidate.gpu_type() == by.gpu_type();
+        let not_worse = by.shape.gpus <= candidate.shape.gpus
+            && by.rate >= candidate.rate
+            && by.energy() <= candidate.energy()
+            && by.limit * by.gpus() <= candidate.limit * candidate.gpus();
+        let better = by.shape.gpus < candidate.shape.gpus
+            || by.rate > candidate.rate
+            || by.energy() < candidate.energy()
+            || by.limit < candidate.limit;
         same && not_worse && better
     };
     all.dedup_by(|a, b| a.shape == b.shape && a.batch == b.batch && a.limit == b.limit);
-    all.iter().filter(|way| !all.iter().any(|by| beaten(way, by))).copied().collect()
+    all.iter().filter(|candidate| !all.iter().any(|by| beaten(candidate, by))).copied().collect()
 }
 
 /// Powers of two between the bounds, and what was asked for.
 fn batches(bounds: Bounds) -> Vec<u32> {
-    let mut sizes = vec![bounds.requested];
-    let mut size = bounds.requested;
-    while size / 2 >= bounds.min && size / 2 > 0 {
-        size /= 2;
-        sizes.push(size);
-    }
-    size = bounds.requested;
-    while size.saturating_mul(2) <= bounds.max {
-        size = size.saturating_mul(2);
-        sizes.push(size);
-    }
-    sizes
+    let halves = successors(Some(bounds.requested / 2), |size| Some(size / 2));
+    let halves = halves.take_while(|size| *size >= bounds.min.max(1));
+    let doubles = successors(bounds.requested.checked_mul(2), |size| size.checked_mul(2));
+    let doubles = doubles.take_while(|size| *size <= bounds.max);
+    once(bounds.requested).chain(halves).chain(doubles).collect()
 }
 
 /// Of a long menu, per GPU type, the counts that double, and what was asked for.
-fn few(menu: &[Shape], asked: u32) -> Vec<Shape> {
+fn few(menu: &[Shape], asked: u32, most: usize) -> Vec<Shape> {
     let mut kept = Vec::new();
     for of_type in menu.chunk_by(|a, b| a.gpu_type == b.gpu_type) {
-        if of_type.len() <= SHAPES {
+        if of_type.len() <= most {
             kept.extend_from_slice(of_type);
             continue;
         }
@@ -166,22 +171,23 @@ fn few(menu: &[Shape], asked: u32) -> Vec<Shape> {
 }
 
 /// Leaves those of a shape that none beats in time and energy, and of these a few.
-fn thin(ways: &mut Vec<Way>) {
-    ways.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
+fn thin(candidates: &mut Vec<Candidate>, most: usize) {
+    candidates.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.energy().total_cmp(&b.energy())));
     let mut least = f64::INFINITY;
-    ways.retain(|way| {
-        let better = way.energy() < least * (1.0 - 1e-9);
+    candidates.retain(|candidate| {
+        let better = candidate.energy() < least * (1.0 - 1e-9);
         if better {
-            least = way.energy();
+            least = candidate.energy();
         }
         better
     });
-    while ways.len() > PER_SHAPE {
+    while candidates.len() > most.max(2) {
         // The one whose neighbours stand for it best.
-        let close = |at: usize| (ways[at - 1].rate / ways[at + 1].rate).ln();
-        let Some(at) = (1..ways.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b))) else {
+        let close = |at: usize| (candidates[at - 1].rate / candidates[at + 1].rate).ln();
+        let Some(at) = (1..candidates.len() - 1).min_by(|a, b| close(*a).total_cmp(&close(*b)))
+        else {
             return;
         };
-        ways.remove(at);
+        candidates.remove(at);
     }
 }

@@ -1,53 +1,47 @@
-//! What is owed to jobs that have waited too long.
+//! Move: overdue jobs come first.
 //!
-//! They stand in a line, whoever became overdue first at its head. The first of them that can run
-//! at all on the nodes that are there, within the budget, is served:
+//! They stand in a line, the job that became overdue first at its head. The first of them that can
+//! run at all on the present nodes within the budget is served before the search begins:
 //!
-//! - It fits beside everybody: then it must be in the plan ([`Owed::must`]).
-//! - It fits if jobs leave that may be moved and are not before it in the line: it is given GPUs
-//!   before the search begins, and the fewest leave that can be found.
-//! - Otherwise it waits for jobs that stay to end. GPUs are kept for it, where it can start
-//!   soonest: those of them that are free, or become free, go to nobody else, nor do the watts it
-//!   will need.
-//!
-//! All of this is decided before the search and taken out of what the search can give away.
+//! - It fits beside all others: then it must be in the plan ([`Starvation::must`]).
+//! - It fits if jobs leave that may be moved and are not before it in the line: it is given GPUs,
+//!   and the fewest leave that can be found.
+//! - Otherwise it waits for jobs that stay to end. GPUs are kept for it where it can start soonest:
+//!   those that are free, or become free, go to no other job, nor do the watts it needs.
 //!
 //! Nothing is remembered from plan to plan, so the GPUs that are kept may change with predictions.
-//! It may not happen that they are left to somebody new each time, and the job waits for ever. So
-//! it does not wait for jobs that started after it was overdue, as long as there is another choice.
-//! Where there is none, it waits for those that started first. Both ways, whoever starts while it
-//! is first in line is never waited for, and its wait ends with the last of those who were there.
+//! Left to new jobs each time, it would wait for ever. So it does not wait for jobs that started
+//! after it was overdue, if there is a choice; if not, it waits for those that started first.
+//! Either way its wait ends with the last of the jobs that were there when it was first in line.
 
-use super::model::{Draft, Problem, Slot};
-use super::nodes::{Nodes, Spot};
+use super::{Draft, Nodes, Problem, Slot, Spot};
 
 /// What the search must keep to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Owed {
+pub(super) struct Starvation {
     /// It fits beside all others: it may not be left waiting.
     pub(super) must: Option<usize>,
-    /// GPUs are kept for it.
     pub(super) kept_for: Option<usize>,
     /// Others stand in line behind the one that is served.
     pub(super) line_behind: bool,
     /// Seconds until the next job that waits is overdue.
     pub(super) next: Option<f64>,
-    /// Watts of the budget that are kept and not to be given to anybody who starts.
+    /// Watts of the budget that are kept from all jobs that start.
     pub(super) watts: f64,
 }
 
 impl Problem<'_, '_> {
-    /// Finds out what is owed, and takes it out of what there is to give.
+    /// Serves the first overdue job that can run, out of what there is to give.
     pub(super) fn serve_overdue(&mut self) {
         let waiting = || self.items.iter().enumerate().filter(|(_, item)| item.now.is_none());
         let yet = waiting().filter(|(_, item)| !item.overdue).map(|(_, item)| -item.over);
-        self.owed.next = yet.reduce(f64::min);
+        self.starvation.next = yet.reduce(f64::min);
         let mut line: Vec<usize> =
             waiting().filter(|(_, item)| item.overdue).map(|(at, _)| at).collect();
         line.sort_by(|a, b| self.items[*b].over.total_cmp(&self.items[*a].over).then(a.cmp(b)));
         for (turn, at) in line.iter().enumerate() {
             if self.serve(*at) {
-                self.owed.line_behind = turn + 1 < line.len();
+                self.starvation.line_behind = turn + 1 < line.len();
                 break;
             }
         }
@@ -69,29 +63,27 @@ impl Problem<'_, '_> {
         let mut nodes = self.empty.clone();
         for (item, _) in self.items.iter().zip(gone).filter(|(_, gone)| !**gone) {
             if let Some(slot) = &item.now {
-                nodes.take(&self.classes, &slot.spot, self.way(slot.way).limit);
+                self.take(&mut nodes, slot);
             }
         }
         nodes
     }
 
-    /// The fastest way of a job that fits.
     fn fastest_fit(&self, at: usize, nodes: &Nodes) -> Option<Slot> {
         let mut best: Option<(f64, Slot)> = None;
-        for (way, ways) in self.ways_of(at) {
-            if best.as_ref().is_some_and(|(rate, _)| *rate >= ways.rate) {
-                continue;
-            }
-            if let Some((spot, _, _)) = self.place(nodes, ways) {
-                best = Some((ways.rate, Slot { way, spot }));
+        for candidate in self.candidates_of(at) {
+            if best.as_ref().is_none_or(|(rate, _)| *rate < candidate.rate)
+                && let Some(slot) = self.slot(nodes, candidate)
+            {
+                best = Some((candidate.rate, slot));
             }
         }
         best.map(|(_, slot)| slot)
     }
 
-    /// Lets jobs go in that order, besides those that are gone, until the one in line fits: who is
-    /// gone then, and its place.
-    fn let_go(&self, at: usize, gone: &[bool], order: &[usize]) -> Option<(Vec<bool>, Slot)> {
+    /// Evicts jobs in that order, besides those that are gone, until the one in line fits: which
+    /// are gone then, and its place.
+    fn evict(&self, at: usize, gone: &[bool], order: &[usize]) -> Option<(Vec<bool>, Slot)> {
         let after = |count: usize| {
             let mut gone = gone.to_vec();
             order[..count].iter().for_each(|other| gone[*other] = true);
@@ -113,10 +105,10 @@ impl Problem<'_, '_> {
 
     /// Serves one in line, if it can run at all.
     fn serve(&mut self, at: usize) -> bool {
-        let nobody = vec![false; self.items.len()];
-        let everyone = self.without(&nobody);
-        if self.fastest_fit(at, &everyone).is_some() {
-            self.owed.must = Some(at);
+        let none = vec![false; self.items.len()];
+        let all_stay = self.without(&none);
+        if self.fastest_fit(at, &all_stay).is_some() {
+            self.starvation.must = Some(at);
             return true;
         }
         let placed = || (0..self.items.len()).filter(|other| self.items[*other].now.is_some());
@@ -124,19 +116,19 @@ impl Problem<'_, '_> {
         // Those first that lose least by a restart.
         let loss = |other: &usize| {
             let item = &self.items[*other];
-            let gpus = item.now.as_ref().map_or(0.0, |slot| self.way(slot.way).gpus());
+            let gpus = item.now.as_ref().map_or(0.0, |slot| self.of(slot).gpus());
             if item.runs { item.restart * gpus } else { 0.0 }
         };
         movable.sort_by(|a, b| loss(a).total_cmp(&loss(b)).then(b.cmp(a)));
-        if let Some((gone, slot)) = self.let_go(at, &nobody, &movable) {
+        if let Some((gone, slot)) = self.evict(at, &none, &movable) {
             self.grant(at, slot, &gone, &movable);
             return true;
         }
-        let mut moved = nobody;
+        let mut moved = none;
         movable.iter().for_each(|other| moved[*other] = true);
         let blocking: Vec<usize> = placed().filter(|other| self.blocks(*other, at)).collect();
         let Some((gone, slot)) = self.soonest(at, &moved, blocking) else { return false };
-        self.keep_for(at, &slot, &everyone, &moved, &gone);
+        self.keep_for(at, &slot, &all_stay, &moved, &gone);
         true
     }
 
@@ -154,33 +146,31 @@ impl Problem<'_, '_> {
         };
         let over = self.items[at].over;
         let end = |other: &usize| {
-            let item = &self.items[*other];
-            let slot = item.now.as_ref();
-            slot.map_or(0.0, |slot| item.work / self.way(slot.way).rate + self.lost(*other, slot))
+            self.items[*other].now.as_ref().map_or(0.0, |slot| self.end(*other, slot))
         };
         let before = |other: &usize| since(*other) >= over || self.precedes(*other, at);
         let mut known: Vec<usize> = blocking.iter().copied().filter(before).collect();
         known.sort_by(|a, b| end(a).total_cmp(&end(b)).then(a.cmp(b)));
-        self.let_go(at, moved, &known).or_else(|| {
+        self.evict(at, moved, &known).or_else(|| {
             blocking.sort_by(|a, b| since(*b).total_cmp(&since(*a)).then(a.cmp(b)));
-            self.let_go(at, moved, &blocking)
+            self.evict(at, moved, &blocking)
         })
     }
 
-    /// The job gets GPUs, and whoever does not fit beside it leaves.
+    /// The job gets GPUs, and jobs that do not fit beside it leave.
     fn grant(&mut self, at: usize, slot: Slot, gone: &[bool], movable: &[usize]) {
         let mut nodes = self.without(gone);
-        nodes.take(&self.classes, &slot.spot, self.way(slot.way).limit);
-        // Those who would lose most by leaving come back first.
+        self.take(&mut nodes, &slot);
+        // Those that would lose most by leaving come back first.
         for other in movable.iter().rev().filter(|other| gone[**other]) {
             let Some(now) = &self.items[*other].now else { continue };
-            let limit = self.way(now.way).limit;
+            let limit = self.of(now).limit;
             if nodes.has_room(&now.spot) {
-                nodes.take(&self.classes, &now.spot, limit);
+                nodes.take(&now.spot, limit);
                 if nodes.committed <= self.budget {
                     continue;
                 }
-                nodes.give_back(&self.classes, &now.spot, limit);
+                nodes.give_back(&now.spot, limit);
             }
             self.items[*other].leaves = true;
             self.items[*other].pinned = false;
@@ -189,21 +179,20 @@ impl Problem<'_, '_> {
         self.items[at].granted = Some(slot);
     }
 
-    /// GPUs and watts are kept for the job.
     fn keep_for(
         &mut self,
         at: usize,
         slot: &Slot,
-        everyone: &Nodes,
+        all_stay: &Nodes,
         moved: &[bool],
         gone: &[bool],
     ) {
-        let limit = self.way(slot.way).limit;
+        let limit = self.of(slot).limit;
         let mut kept = Spot::new();
-        // Who may be moved stays until the job can start; the search must not put others there.
+        // A job that may be moved stays until this one can start; no other job is put there.
         let mut full = Vec::new();
         for (node, gpus) in &slot.spot {
-            let free = everyone.free(*node);
+            let free = all_stay.free(*node);
             if free > 0 {
                 kept.push((*node, free.min(*gpus)));
             }
@@ -219,24 +208,24 @@ impl Problem<'_, '_> {
         };
         let spared: Vec<bool> = (0..self.items.len()).map(spared).collect();
         let mut then = self.without(&spared);
-        then.take(&self.classes, &slot.spot, limit);
-        self.empty.take(&self.classes, &kept, limit);
+        then.take(&slot.spot, limit);
+        self.empty.take(&kept, limit);
         let now = self.without(moved);
-        self.owed.watts = (then.committed - now.committed).max(0.0);
+        self.starvation.watts = (then.committed - now.committed).max(0.0);
         for (item, moved) in self.items.iter_mut().zip(moved) {
             if *moved && item.now.as_ref().is_some_and(|now| on(&now.spot, &full)) {
                 item.pinned = true;
             }
         }
-        self.owed.kept_for = Some(at);
+        self.starvation.kept_for = Some(at);
     }
 
     /// Jobs that a draft may not leave without GPUs, and does.
     pub(super) fn broken_promises(&self, draft: &Draft) -> usize {
-        let owed = |at: usize| {
+        let promised = |at: usize| {
             let item = &self.items[at];
-            self.owed.must == Some(at) || (item.overdue && item.now.is_some() && !item.leaves)
+            self.starvation.must == Some(at) || (item.overdue && item.now.is_some() && !item.leaves)
         };
-        (0..draft.len()).filter(|at| draft[*at].is_none() && owed(*at)).count()
+        (0..draft.len()).filter(|at| draft[*at].is_none() && promised(*at)).count()
     }
 }

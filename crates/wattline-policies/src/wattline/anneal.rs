@@ -1,42 +1,21 @@
-//! Complete schedules, for when few jobs are there.
+//! Move: complete schedules of few jobs are annealed.
 //!
-//! With a handful of jobs every one of them can be given its node, its way and its turn, and the
-//! whole schedule is judged as the machines will bill it, node by node: a change concerns one node
-//! or two, and only these are judged again. Annealing over such schedules comes close to the best
-//! one there is; with many jobs it would not, and what the market says is then as good.
+//! Each job is given its node, its candidate and its turn, and the whole schedule is evaluated as
+//! the machines will bill it, node by node: a change concerns one node or two, and only these are
+//! evaluated again. With few jobs this comes close to the optimum; with many it would not, and the
+//! market's plan is then as good.
 
-use super::model::{Class, Draft, Item, Problem, Slot};
-use super::nodes::NO_CLASS;
-use super::search::Search;
-use super::ways::Way;
-use crate::ordered_par_map::ordered_par_map;
+use super::{Candidate, Class, Draft, Item, Problem, Search, Slot, ordered_par_map};
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 
-/// No more jobs than this are scheduled completely.
-const MOST_JOBS: usize = 10;
-const MOST_NODES: usize = 64;
-/// Schedules tried for each job from one beginning; each counts as a unit of work.
-const TRIES_PER_JOB: usize = 1600;
-/// Where annealing begins, each on its own, and ends, as parts of the cost. A cold one improves what
-/// there is, a hot one finds what is quite different.
-const HOT: [f64; 3] = [0.02, 0.1, 0.4];
-const COLD: f64 = 0.002;
-/// What is lost by a restart counts this many times, and a part of what the rest of the job's energy
-/// costs. Total cost over the best reference method on 24 ANDREAS instances at loads of 0.5 and less:
-/// 0.821 on average; 0.824 with half of it, 0.830 with 2.5.
-const RESTARTS: f64 = 1.0;
-const ENERGY: f64 = 0.1;
-
-/// What is decided for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Task {
-    way: u32,
+    candidate: u32,
     node: u32,
-    /// It starts when the job before it in the order that is on its node ends, or starts, and not
-    /// as soon as it could: company saves watts.
+    /// It starts when another job on its node starts or ends, not before, to share watts.
     waits: bool,
 }
 
@@ -54,7 +33,6 @@ impl Schedule {
         self.costs.iter().sum()
     }
 
-    /// Takes over another without new memory.
     fn copy(&mut self, other: &Self) {
         self.order.clone_from(&other.order);
         self.tasks.clone_from(&other.tasks);
@@ -63,90 +41,87 @@ impl Schedule {
 }
 
 /// What is the same for all schedules.
-struct Terms {
-    /// What each job must gain to leave the GPUs it has.
+struct Context {
     moving: Vec<f64>,
-    /// Nodes that a way could be on, by way.
+    /// Nodes that a candidate could be on, by candidate.
     hosts: Vec<Vec<u32>>,
 }
 
-impl Terms {
+impl Context {
     fn new(problem: &Problem<'_, '_>) -> Self {
         Self {
             moving: (0..problem.items.len()).map(|at| moving(problem, at)).collect(),
-            hosts: problem.ways.iter().map(|way| hosts(problem, way)).collect(),
+            hosts: problem.candidates.iter().map(|candidate| hosts(problem, candidate)).collect(),
         }
     }
 }
 
-struct Judge<'p, 'v, 'a> {
+struct Evaluator<'p, 'v, 'a> {
     problem: &'p Problem<'v, 'a>,
-    terms: &'p Terms,
-    /// Of the node that is judged: when its GPUs are free, soonest first, and when more or fewer are
-    /// in use, in order.
+    context: &'p Context,
+    /// Of a node: when its GPUs are free, soonest first, and when more or fewer are in use.
     free: Vec<f64>,
     changes: Vec<(f64, i16)>,
-    /// By job.
     starts: Vec<f64>,
 }
 
 /// Improves a solution by scheduling all jobs completely, if they are few.
-pub(super) fn complete(
+pub(super) fn anneal(
     problem: &Problem<'_, '_>,
     found: &Draft,
     order: impl FnOnce() -> Vec<u32>,
     bounds: &Search,
 ) -> Option<Draft> {
     let nodes = problem.view.state.cluster().nodes().len();
-    let jobs = problem.items.len();
-    if jobs == 0 || jobs > MOST_JOBS || nodes > MOST_NODES || problem.budget.is_finite() {
+    let (jobs, tuning) = (problem.items.len(), problem.tuning);
+    let few = (1..=tuning.anneal_jobs_max).contains(&jobs) && nodes <= tuning.anneal_nodes_max;
+    if !tuning.annealing || !few || problem.budget.is_finite() {
         return None;
     }
-    if problem.ways.iter().any(|way| way.nodes > 1) || problem.items.iter().any(|i| i.overdue) {
+    if problem.candidates.iter().any(|candidate| candidate.nodes > 1)
+        || problem.items.iter().any(|i| i.overdue)
+    {
         return None;
     }
-    let terms = Terms::new(problem);
+    let context = Context::new(problem);
     // A job that no node can take now cannot be scheduled.
-    let homeless = |item: &Item| item.ways.clone().all(|way| terms.hosts[way as usize].is_empty());
+    let homeless = |item: &Item| {
+        item.candidates.clone().all(|candidate| context.hosts[candidate as usize].is_empty())
+    };
     if problem.items.iter().any(homeless) {
         return None;
     }
-    let first = Judge::new(problem, &terms).schedule_of(found, &order());
-    let tries = (TRIES_PER_JOB * jobs).min(bounds.work as usize / HOT.len());
+    let first = Evaluator::new(problem, &context).schedule_of(found, &order());
+    let hot = tuning.anneal_hot;
+    let tries = (tuning.anneal_tries_per_job * jobs).min(bounds.work as usize / hot.len());
     let chains: Vec<(f64, u64)> =
-        HOT.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
+        hot.into_iter().zip((0..).map(|chain: u64| bounds.seed ^ chain << 32)).collect();
     let ends = ordered_par_map(&chains, |(hot, seed)| {
-        Judge::new(problem, &terms).anneal(first.clone(), *hot, tries, *seed)
+        Evaluator::new(problem, &context).anneal(first.clone(), *hot, tries, *seed)
     });
     let best = ends.iter().min_by(|a, b| a.cost().total_cmp(&b.cost()))?;
-    best.cost().is_finite().then(|| Judge::new(problem, &terms).draft(best))
+    best.cost().is_finite().then(|| Evaluator::new(problem, &context).draft(best))
 }
 
-/// Nodes that a way could be on.
-fn hosts(problem: &Problem<'_, '_>, way: &Way) -> Vec<u32> {
-    let nodes = 0..problem.view.state.cluster().nodes().len() as u32;
-    let takes = |node: &u32| {
-        let class = problem.empty.class_of(*node);
-        class != NO_CLASS
-            && problem.classes[usize::from(class)].gpu_type == way.shape.gpu_type.index()
-            && u32::from(problem.empty.free(*node)) >= way.shape.gpus
-    };
-    nodes.filter(takes).collect()
+fn hosts(problem: &Problem<'_, '_>, candidate: &Candidate) -> Vec<u32> {
+    let of_type = problem.empty.usable().filter(|(_, c)| c.gpu_type == candidate.gpu_type());
+    let free = |node: &u32| u32::from(problem.empty.free(*node)) >= candidate.shape.gpus;
+    of_type.map(|(node, _)| node).filter(free).collect()
 }
 
 /// What a job must gain beyond what its restart costs.
 fn moving(problem: &Problem<'_, '_>, at: usize) -> f64 {
-    let item = &problem.items[at];
-    let Some(now) = item.now.as_ref().filter(|_| item.runs) else { return 0.0 };
-    let way = problem.way(now.way);
-    let time = item.work / way.rate + item.restart;
-    let own = way.gpus() * way.power.max(100.0);
-    let energy = ENERGY * problem.prices.watt(0.0, time) * own;
-    problem.hysteresis * (energy + item.weight * item.restart * RESTARTS)
+    let (item, tuning) = (&problem.items[at], problem.tuning);
+    let Some(now) = item.running() else { return 0.0 };
+    let candidate = problem.of(now);
+    let time = item.work / candidate.rate + item.restart;
+    let own = candidate.gpus() * candidate.power.max(tuning.anneal_min_gpu_w);
+    let energy = tuning.anneal_restart_energy * problem.prices.watt(0.0, time) * own;
+    tuning.hysteresis * (energy + item.weight * item.restart * tuning.anneal_restart)
 }
 
 /// A job comes before or after another on its node.
-fn take_turns(
+fn move_in_order(
     schedule: &mut Schedule,
     turn: usize,
     free: Range<usize>,
@@ -160,24 +135,23 @@ fn take_turns(
     true
 }
 
-impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
-    fn new(problem: &'p Problem<'v, 'a>, terms: &'p Terms) -> Self {
+impl<'p, 'v, 'a> Evaluator<'p, 'v, 'a> {
+    fn new(problem: &'p Problem<'v, 'a>, context: &'p Context) -> Self {
         let starts = vec![0.0; problem.items.len()];
-        Self { problem, terms, free: Vec::new(), changes: Vec::new(), starts }
+        Self { problem, context, free: Vec::new(), changes: Vec::new(), starts }
     }
 
-    /// Disturbs a schedule again and again and keeps what is better, or hardly worse: less and less
-    /// of that. Gives the best one there was.
+    /// Mutates a schedule and keeps what is better, or hardly worse; returns the best one.
     fn anneal(&mut self, first: Schedule, hot: f64, tries: usize, seed: u64) -> Schedule {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let cooling = (COLD / hot).powf(1.0 / tries.max(1) as f64);
+        let cooling = (self.problem.tuning.anneal_cold / hot).powf(1.0 / tries.max(1) as f64);
         let (mut now, mut cost) = (first.clone(), first.cost());
         let (mut best, mut least) = (first.clone(), cost);
         let (mut next, mut heat) = (first, hot);
         for _ in 0..tries {
             heat *= cooling;
             next.copy(&now);
-            if !self.disturb(&mut next, &mut random) {
+            if !self.mutate(&mut next, &mut random) {
                 continue;
             }
             let new = next.cost();
@@ -200,12 +174,14 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         let mut order: Vec<usize> = line.iter().map(|at| *at as usize).collect();
         order.sort_by_key(|at| (!problem.items[*at].pinned, draft[*at].is_none()));
         let tasks = draft.iter().enumerate().map(|(at, slot)| match slot {
-            Some(slot) => Task { way: slot.way, node: slot.spot[0].0, waits: false },
+            Some(slot) => Task { candidate: slot.candidate, node: slot.spot[0].0, waits: false },
             None => {
-                let hosts =
-                    |way: u32| self.terms.hosts[way as usize].first().map(|node| (way, *node));
-                let (way, node) = problem.items[at].ways.clone().find_map(hosts).unwrap_or((0, 0));
-                Task { way, node, waits: false }
+                let hosts = |candidate: u32| {
+                    self.context.hosts[candidate as usize].first().map(|node| (candidate, *node))
+                };
+                let (candidate, node) =
+                    problem.items[at].candidates.clone().find_map(hosts).unwrap_or((0, 0));
+                Task { candidate, node, waits: false }
             }
         });
         let mut schedule = Schedule { tasks: tasks.collect(), order, costs: Vec::new() };
@@ -214,8 +190,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         schedule
     }
 
-    /// Changes one thing; whether it did.
-    fn disturb(&mut self, schedule: &mut Schedule, random: &mut Pcg64Mcg) -> bool {
+    fn mutate(&mut self, schedule: &mut Schedule, random: &mut Pcg64Mcg) -> bool {
         let jobs = schedule.order.len();
         // Those that may not move come first, and stay there.
         let pinned = |at: &&usize| self.problem.items[**at].pinned;
@@ -233,10 +208,10 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
             }
             1 => {
                 let other = schedule.order[random.random_range(free)];
-                self.change_places(schedule, at, other)
+                self.swap_nodes(schedule, at, other)
             }
             2..=4 => {
-                take_turns(schedule, turn, free, random) || self.reassign(schedule, at, random)
+                move_in_order(schedule, turn, free, random) || self.reassign(schedule, at, random)
             }
             _ => self.reassign(schedule, at, random),
         };
@@ -251,24 +226,23 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         changed
     }
 
-    /// Another way, there or elsewhere.
     fn reassign(&self, schedule: &mut Schedule, at: usize, random: &mut Pcg64Mcg) -> bool {
         let before = schedule.tasks[at];
-        let way = random.random_range(self.problem.items[at].ways.clone());
-        let hosts = &self.terms.hosts[way as usize];
+        let candidate = random.random_range(self.problem.items[at].candidates.clone());
+        let hosts = &self.context.hosts[candidate as usize];
         let stays = random.random_range(0..3) == 0 && hosts.contains(&before.node);
         let elsewhere = || hosts.get(random.random_range(0..hosts.len().max(1))).copied();
         let Some(node) = Some(before.node).filter(|_| stays).or_else(elsewhere) else {
             return false;
         };
-        schedule.tasks[at] = Task { way, node, ..before };
+        schedule.tasks[at] = Task { candidate, node, ..before };
         schedule.tasks[at] != before
     }
 
-    /// Two jobs are each where the other was.
-    fn change_places(&self, schedule: &mut Schedule, at: usize, other: usize) -> bool {
+    fn swap_nodes(&self, schedule: &mut Schedule, at: usize, other: usize) -> bool {
         let (one, two) = (schedule.tasks[at], schedule.tasks[other]);
-        let suits = |task: Task, node: u32| self.terms.hosts[task.way as usize].contains(&node);
+        let suits =
+            |task: Task, node: u32| self.context.hosts[task.candidate as usize].contains(&node);
         let can = one.node != two.node && suits(one, two.node) && suits(two, one.node);
         if can {
             schedule.tasks[at].node = two.node;
@@ -289,8 +263,8 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         let mut cost = 0.0;
         for at in std::iter::once(first).chain(here) {
             let task = schedule.tasks[*at];
-            let (item, way) = (&problem.items[*at], problem.way(task.way));
-            let gpus = way.shape.gpus as usize;
+            let (item, candidate) = (&problem.items[*at], problem.candidate(task.candidate));
+            let gpus = candidate.shape.gpus as usize;
             if self.free.len() < gpus {
                 return f64::INFINITY;
             }
@@ -303,7 +277,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
             let stays = start == 0.0
                 && item.runs
                 && item.now.as_ref().is_some_and(|now| {
-                    now.spot[0].0 == task.node && problem.same_but_limit(now.way, task.way)
+                    now.spot[0].0 == task.node && problem.of(now).same_but_limit(candidate)
                 });
             let lost = match (stays, item.runs) {
                 (true, _) => 0.0,
@@ -311,7 +285,7 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
                 (false, false) => item.load,
             };
             let wake = if start == 0.0 { class.wake } else { 0.0 };
-            let time = item.work / way.rate + lost + if stays { 0.0 } else { wake };
+            let time = item.work / candidate.rate + lost + if stays { 0.0 } else { wake };
             // A job that takes no time takes its turn all the same.
             let end = start + time.max(1e-6);
             // Those that it takes are the first, and free again after others.
@@ -323,9 +297,11 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
                 self.changes.insert(place, change);
             }
             self.starts[*at] = start;
-            cost += problem.late(item, way, start, time) + problem.toll(way, start, time);
-            cost += class.pue * way.power * way.gpus() * problem.prices.watt(start, end);
-            cost += if stays { 0.0 } else { self.terms.moving[*at] };
+            cost += problem.late(item, candidate, start, time)
+                + problem.arrival_toll(candidate, start, time);
+            cost +=
+                class.pue * candidate.power * candidate.gpus() * problem.prices.watt(start, end);
+            cost += if stays { 0.0 } else { self.context.moving[*at] };
         }
         cost + self.node_energy(class, problem.empty.free(node))
     }
@@ -346,16 +322,15 @@ impl<'p, 'v, 'a> Judge<'p, 'v, 'a> {
         cost
     }
 
-    /// Who starts at once.
     fn draft(&mut self, schedule: &Schedule) -> Draft {
         let problem = self.problem;
         for node in 0..schedule.costs.len() as u32 {
             self.node_cost(schedule, node);
         }
         let slot = |(at, task): (usize, &Task)| {
-            let gpus = problem.way(task.way).shape.gpus as u8;
+            let gpus = problem.candidate(task.candidate).shape.gpus as u8;
             let spot = std::iter::once((task.node, gpus)).collect();
-            (self.starts[at] == 0.0).then_some(Slot { way: task.way, spot })
+            (self.starts[at] == 0.0).then_some(Slot { candidate: task.candidate, spot })
         };
         schedule.tasks.iter().enumerate().map(slot).collect()
     }
@@ -368,18 +343,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_judged_again_is_all_that_changed() {
+    fn only_what_changed_is_evaluated_again() {
         look_for(Goal::Cost, 0.0, many(8), None, |problem| {
-            let terms = Terms::new(problem);
-            let mut judge = Judge::new(problem, &terms);
+            let context = Context::new(problem);
+            let mut evaluator = Evaluator::new(problem, &context);
             let line: Vec<u32> = (0..8).collect();
-            let mut schedule = judge.schedule_of(&vec![None; 8], &line);
+            let mut schedule = evaluator.schedule_of(&vec![None; 8], &line);
             let mut random = Pcg64Mcg::seed_from_u64(1);
             let mut costs = Vec::new();
             for _ in 0..2000 {
-                judge.disturb(&mut schedule, &mut random);
+                evaluator.mutate(&mut schedule, &mut random);
                 let nodes = 0..schedule.costs.len() as u32;
-                let whole: Vec<f64> = nodes.map(|node| judge.node_cost(&schedule, node)).collect();
+                let whole: Vec<f64> =
+                    nodes.map(|node| evaluator.node_cost(&schedule, node)).collect();
                 assert_eq!(schedule.costs, whole);
                 costs.push(schedule.cost());
             }
