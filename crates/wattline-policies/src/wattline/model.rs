@@ -127,6 +127,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) rigid: bool,
     /// Whether time is all that counts, and no energy.
     pub(super) time_only: bool,
+    /// Whether lateness alone counts, and energy only breaks ties.
+    pub(super) lateness_only: bool,
     pub(super) items: Vec<Item>,
     pub(super) ways: Vec<Way>,
     pub(super) classes: Vec<Class>,
@@ -190,6 +192,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             deadlines: objective.has_deadlines(),
             rigid: false,
             time_only: objective.goal == Goal::Jct,
+            lateness_only: objective.is_lateness_only(),
             items: Vec::new(),
             ways: Vec::new(),
             classes,
@@ -229,8 +232,8 @@ impl<'v, 'a> Problem<'v, 'a> {
     /// What follows from all jobs together.
     fn sum_up(&mut self) {
         let jobs = self.items.len().max(1) as f64;
-        self.weights = self.items.iter().map(|item| item.weight).sum();
         self.mean_time = self.items.iter().map(|item| self.frugal(item).0).sum::<f64>() / jobs;
+        self.weights = self.items.iter().map(|item| self.stake(item)).sum();
         let fastest = |item: &Item| item.work / self.top_speed(item);
         self.mean_fastest = self.items.iter().map(fastest).sum::<f64>() / jobs;
         self.soon = (self.mean_time * SOON).max(1.0);

@@ -74,6 +74,11 @@ impl Objective {
         }
     }
 
+    /// Whether lateness alone counts and energy only breaks ties.
+    pub(super) fn is_lateness_only(&self) -> bool {
+        matches!(self.goal, Goal::Tardiness | Goal::Deadlines)
+    }
+
     /// What lateness costs a job, and from when on it counts.
     pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> Lateness {
         let weight = job.job.weight.get();
