@@ -390,8 +390,8 @@ fn stretches(problem: &Problem<'_, '_>) -> Vec<f64> {
 
 /// GPUs of each type, and watts, at prices to begin with.
 fn goods(problem: &Problem<'_, '_>, times: &[f64]) -> Vec<Curve> {
-    let present: f64 = problem.items.iter().map(|item| problem.stake(item)).sum();
-    let coming = problem.coming.iter().map(|job| problem.stake(&job.item) * job.many);
+    let present: f64 = problem.items.iter().map(|item| item.weight).sum();
+    let coming = problem.coming.iter().map(|job| job.item.weight * job.many);
     let weights = present + coming.sum::<f64>();
     let span = times[STRETCHES];
     let curve = |capacity: f64, scale: f64| {

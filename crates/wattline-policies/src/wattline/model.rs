@@ -154,6 +154,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) eager: bool,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
+    /// Jobs for each GPU, at most one.
+    pub(super) crowd: f64,
     /// What a GPU-second costs those who will come, when they have come.
     pub(super) toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -208,6 +210,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             eager: false,
             capacity: 1.0,
             toll: 0.0,
+            crowd: 0.0,
             soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
@@ -232,16 +235,16 @@ impl<'v, 'a> Problem<'v, 'a> {
     /// What follows from all jobs together.
     fn sum_up(&mut self) {
         let jobs = self.items.len().max(1) as f64;
+        self.weights = self.items.iter().map(|item| item.weight).sum();
         self.mean_time = self.items.iter().map(|item| self.frugal(item).0).sum::<f64>() / jobs;
-        self.weights = self.items.iter().map(|item| self.stake(item)).sum();
         let fastest = |item: &Item| item.work / self.top_speed(item);
         self.mean_fastest = self.items.iter().map(fastest).sum::<f64>() / jobs;
         self.soon = (self.mean_time * SOON).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
-        let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
+        self.crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
-        self.toll = TOLL * mean_weight * crowd * crowd / self.capacity.max(1.0);
+        self.toll = TOLL * mean_weight * self.crowd * self.crowd / self.capacity.max(1.0);
     }
 
     fn add_items(&mut self, objective: &Objective, known: &mut Ways) {

@@ -49,11 +49,12 @@ const MOST: f64 = 7.0 * 24.0 * 3600.0;
 /// Energy counts this part of its price where it only breaks ties: enough that a job with slack is
 /// run frugally, too little to be worth a second of tardiness at usual weights.
 const TIE_BREAK: f64 = 0.02;
-/// Where met deadlines count, a missed one costs as much as this many seconds of tardiness, and each
-/// second after it the tie-breaking part: a job that cannot be in time any more gives way to all
-/// that can, and still ends. A working day; with a tenth of it jobs that are late compete with those
-/// in time.
-const MISSED: f64 = 8.0 * 3600.0;
+/// Where met deadlines count, a missed one costs as much as this many seconds of tardiness, beside its
+/// tardiness. With 8 hours and a fiftieth of the tardiness the market's prices, which follow from the
+/// weights, did not tell jobs apart that must hurry: 473 deadlines of 560 met with seed 101 of
+/// `overload`, 136 of 160 and 299 of 300 with 101 of `demo` and 102 of `bursts`; so 481, 140 and 300.
+/// With 2 hours 482, 139 and 300.
+const MISSED: f64 = 4.0 * 3600.0;
 
 impl Objective {
     pub(super) fn new(goal: Goal) -> Self {
@@ -88,8 +89,7 @@ impl Objective {
                 Lateness { weight, missed: 0.0, due: since(deadline) }
             }
             (Goal::Deadlines, Some(deadline)) => {
-                let (late, missed) = (weight * TIE_BREAK, weight * MISSED);
-                Lateness { weight: late, missed, due: since(deadline) }
+                Lateness { weight, missed: weight * MISSED, due: since(deadline) }
             }
             (Goal::Cost | Goal::Tardiness | Goal::Deadlines, None) => {
                 Lateness { weight: 0.0, missed: 0.0, due: f64::INFINITY }
