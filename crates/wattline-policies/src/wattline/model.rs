@@ -220,7 +220,11 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut known = Ways::new(objective.limits(view));
         problem.add_items(objective, &mut known);
         problem.rigid = problem.is_mostly_rigid();
-        if !problem.rigid {
+        if problem.rigid {
+            for item in problem.items.iter_mut().filter(|item| item.missed > 0.0) {
+                (item.weight, item.missed) = Objective::rigid_lateness(item.weight, item.missed);
+            }
+        } else {
             problem.serve_overdue();
         }
         problem.weigh_types();
