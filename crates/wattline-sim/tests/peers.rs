@@ -63,6 +63,37 @@ fn the_objective_deadlines_meets_most_deadlines() {
     }
 }
 
+/// With `tardiness` no policy is less late, and none but those that are meets more deadlines than
+/// `deadlines`; nodes fail and are slow in `bursts`. When restarts cost five times what they take and no
+/// mishap was expected, jobs were late there that other policies had in time.
+#[test]
+fn no_policy_is_less_late_than_the_objective_tardiness() {
+    for (name, toml, seed, jobs) in [
+        ("bursts", include_str!("../../../scenarios/bursts.toml"), 101, 150),
+        ("overload", include_str!("../../../scenarios/overload.toml"), 101, 120),
+        ("demo", include_str!("../../../scenarios/demo.toml"), 101, 100),
+    ] {
+        let scenario = wattline_sim::scenario::Scenario::parse(toml, name).unwrap();
+        let mut drawn = scenario.instance(name, Some(seed)).unwrap();
+        drawn.jobs.truncate(jobs);
+        let least = summary(&drawn, "wattline+objective=tardiness");
+        let most = summary(&drawn, "wattline+objective=deadlines");
+        for other in
+            ["edf", "priority+backfill", "tiresias", "andreas+greedy", "powerflow", "wattline"]
+        {
+            let other = summary(&drawn, other);
+            let (ours, theirs) = (least.tardiness_cost, other.tardiness_cost);
+            let policy = &other.policy;
+            assert!(ours <= theirs, "{name}: {ours:.3} EUR late, {policy} {theirs:.3}");
+            let (ours, theirs) = (most.deadlines_met, other.deadlines_met);
+            assert!(ours >= theirs, "{name}: {ours} deadlines met, {policy} {theirs}");
+            if policy == "edf" {
+                assert!(least.energy_cost < other.energy_cost, "{name}: {}", least.energy_cost);
+            }
+        }
+    }
+}
+
 /// Nights are cheap: without `+eager` jobs with slack wait for them.
 #[test]
 fn eager_jobs_do_not_wait_for_cheaper_energy() {

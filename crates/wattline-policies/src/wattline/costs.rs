@@ -4,16 +4,24 @@ use super::{Candidate, Item, Problem, Slot};
 
 impl Problem<'_, '_> {
     /// Weighted lateness of a job that starts at `start` and takes about `time`: the mean over a
-    /// good, a usual and a bad run.
+    /// good, a usual and a bad run, and where lateness alone counts also one with a mishap.
     pub(super) fn late(&self, item: &Item, candidate: &Candidate, start: f64, time: f64) -> f64 {
         let at = |end: f64| {
             if end > item.due { item.missed + item.weight * (end - item.due) } else { 0.0 }
         };
-        if candidate.later == 1.0 {
-            return at(start + time);
+        let usual = if candidate.later == 1.0 {
+            at(start + time)
+        } else {
+            let good = at(start + time * candidate.sooner);
+            (good + at(start + time) + at(start + time * candidate.later)) / 3.0
+        };
+        // Rigid jobs cannot be given more GPUs after a mishap, or before.
+        let tuning = self.tuning;
+        if !self.lateness_only || self.rigid || !tuning.mishaps {
+            return usual;
         }
-        let good = at(start + time * candidate.sooner);
-        (good + at(start + time) + at(start + time * candidate.later)) / 3.0
+        let mishap = at(start + time * tuning.mishap_times + tuning.mishap_s);
+        (1.0 - tuning.mishap_share) * usual + tuning.mishap_share * mishap
     }
 
     /// Seconds lost when a job starts, and what a restart must gain beyond what they cost.
@@ -23,10 +31,16 @@ impl Problem<'_, '_> {
             return (0.0, 0.0);
         }
         let candidate = self.of(now);
+        // On GPUs that no other job wants a restart delays the job alone.
+        let (times, wanted) = if self.lateness_only {
+            (self.tuning.restart_margin_lateness, self.crowd)
+        } else {
+            (self.tuning.restart_margin, 1.0)
+        };
         let second = item.weight
-            + self.takes(candidate) * self.weights / self.capacity.max(1.0)
+            + wanted * self.takes(candidate) * self.weights / self.capacity.max(1.0)
             + self.prices.watt(0.0, 1.0) * self.usual_watts(candidate);
-        (item.restart, self.tuning.hysteresis * self.tuning.restart_margin * item.restart * second)
+        (item.restart, self.tuning.hysteresis * times * item.restart * second)
     }
 
     /// GPUs of a candidate, those of slower types counted for less.

@@ -145,6 +145,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) rigid: bool,
     /// Whether time is all that counts, and no energy.
     pub(super) time_only: bool,
+    /// Whether lateness alone counts, and energy only breaks ties.
+    pub(super) lateness_only: bool,
     pub(super) items: Vec<Item>,
     pub(super) candidates: Vec<Candidate>,
     pub(super) classes: Arc<[Class]>,
@@ -163,6 +165,8 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) mean_fastest: f64,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
+    /// Jobs for each GPU, at most one.
+    pub(super) crowd: f64,
     /// What a GPU-second costs the jobs to come, when they have come.
     pub(super) arrival_toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -201,6 +205,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             deadlines: objective.has_deadlines(),
             rigid: false,
             time_only: objective.goal == Goal::Jct,
+            lateness_only: objective.is_lateness_only(),
             items: Vec::new(),
             candidates: Vec::new(),
             classes,
@@ -213,6 +218,7 @@ impl<'v, 'a> Problem<'v, 'a> {
             mean_fastest: 0.0,
             capacity: 1.0,
             arrival_toll: 0.0,
+            crowd: 0.0,
             soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
@@ -222,7 +228,11 @@ impl<'v, 'a> Problem<'v, 'a> {
         let mut known = CandidateCache::new(objective.limits(view), objective.tuning);
         problem.add_items(objective, &mut known);
         problem.rigid = problem.is_mostly_rigid();
-        if !problem.rigid && problem.tuning.starvation_guard {
+        if problem.rigid {
+            for item in problem.items.iter_mut().filter(|item| item.missed > 0.0) {
+                (item.weight, item.missed) = objective.rigid_lateness(item.weight, item.missed);
+            }
+        } else if problem.tuning.starvation_guard {
             problem.serve_overdue();
         }
         problem.weigh_types();
@@ -243,10 +253,11 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.soon = (self.mean_time * self.tuning.arrival_toll_delay_share).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
-        let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
+        self.crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
         let jobs_to_come =
             if self.tuning.arrival_toll { self.tuning.arrival_toll_jobs } else { 0.0 };
+        let crowd = self.crowd;
         self.arrival_toll = jobs_to_come * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 

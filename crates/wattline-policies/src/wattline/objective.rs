@@ -52,6 +52,11 @@ impl Objective<'_> {
         }
     }
 
+    /// Whether lateness alone counts and energy only breaks ties.
+    pub(super) fn is_lateness_only(&self) -> bool {
+        matches!(self.goal, Goal::Tardiness | Goal::Deadlines)
+    }
+
     /// What lateness costs a job, and from when on it counts.
     pub(super) fn lateness(&self, view: &ClusterView<'_>, job: &JobState) -> Lateness {
         let weight = job.job.weight.get();
@@ -61,9 +66,8 @@ impl Objective<'_> {
                 Lateness { weight, missed: 0.0, due: since(deadline) }
             }
             (Goal::Deadlines, Some(deadline)) => {
-                let late = weight * self.tuning.tie_break_share;
                 let missed = weight * self.tuning.missed_deadline_s;
-                Lateness { weight: late, missed, due: since(deadline) }
+                Lateness { weight, missed, due: since(deadline) }
             }
             (Goal::Cost | Goal::Tardiness | Goal::Deadlines, None) => {
                 Lateness { weight: 0.0, missed: 0.0, due: f64::INFINITY }
@@ -74,6 +78,12 @@ impl Objective<'_> {
         }
     }
 
+    /// What lateness costs in reservations a job that has a deadline to miss.
+    pub(super) fn rigid_lateness(&self, weight: f64, missed: f64) -> (f64, f64) {
+        (weight * self.tuning.tie_break_share, missed * self.tuning.missed_deadline_rigid)
+    }
+
+    /// Whether power limits are worth choosing.
     pub(super) fn limits(&self, view: &ClusterView<'_>) -> bool {
         self.goal != Goal::Jct || view.budget.is_some()
     }
