@@ -154,8 +154,6 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) eager: bool,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
-    /// Jobs for each GPU, at most one.
-    pub(super) crowd: f64,
     /// What a GPU-second costs those who will come, when they have come.
     pub(super) toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -210,7 +208,6 @@ impl<'v, 'a> Problem<'v, 'a> {
             eager: false,
             capacity: 1.0,
             toll: 0.0,
-            crowd: 0.0,
             soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
@@ -246,9 +243,9 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.soon = (self.mean_time * SOON).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
-        self.crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
+        let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
-        self.toll = TOLL * mean_weight * self.crowd * self.crowd / self.capacity.max(1.0);
+        self.toll = TOLL * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
     fn add_items(&mut self, objective: &Objective, known: &mut Ways) {
