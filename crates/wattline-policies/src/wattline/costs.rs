@@ -31,16 +31,13 @@ impl Problem<'_, '_> {
             return (0.0, 0.0);
         }
         let candidate = self.of(now);
-        // On GPUs that no other job wants a restart delays the job alone.
-        let (times, wanted) = if self.lateness_only {
-            (self.tuning.restart_margin_lateness, self.crowd)
-        } else {
-            (self.tuning.restart_margin, 1.0)
-        };
+        let tuning = self.tuning;
+        let times =
+            if self.lateness_only { tuning.restart_margin_lateness } else { tuning.restart_margin };
         let second = item.weight
-            + wanted * self.takes(candidate) * self.weights / self.capacity.max(1.0)
+            + self.takes(candidate) * self.weights / self.capacity.max(1.0)
             + self.prices.watt(0.0, 1.0) * self.usual_watts(candidate);
-        (item.restart, self.tuning.hysteresis * times * item.restart * second)
+        (item.restart, tuning.hysteresis * times * item.restart * second)
     }
 
     /// GPUs of a candidate, those of slower types counted for less.

@@ -165,8 +165,6 @@ pub(super) struct Problem<'v, 'a> {
     pub(super) mean_fastest: f64,
     /// GPUs, those of slower types counted for less.
     pub(super) capacity: f64,
-    /// Jobs for each GPU, at most one.
-    pub(super) crowd: f64,
     /// What a GPU-second costs the jobs to come, when they have come.
     pub(super) arrival_toll: f64,
     /// Seconds in which most of the free GPUs will be wanted.
@@ -218,7 +216,6 @@ impl<'v, 'a> Problem<'v, 'a> {
             mean_fastest: 0.0,
             capacity: 1.0,
             arrival_toll: 0.0,
-            crowd: 0.0,
             soon: 1.0,
             empty,
             budget: view.budget.map_or(f64::INFINITY, |b| b.get() - lost),
@@ -253,11 +250,10 @@ impl<'v, 'a> Problem<'v, 'a> {
         self.soon = (self.mean_time * self.tuning.arrival_toll_delay_share).max(1.0);
         self.capacity = self.gpus_of.iter().zip(&self.worth).map(|(n, w)| n * w).sum();
         let gpus: f64 = self.gpus_of.iter().sum();
-        self.crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
+        let crowd = (self.items.len() as f64 / gpus.max(1.0)).min(1.0);
         let mean_weight = self.weights / jobs;
         let jobs_to_come =
             if self.tuning.arrival_toll { self.tuning.arrival_toll_jobs } else { 0.0 };
-        let crowd = self.crowd;
         self.arrival_toll = jobs_to_come * mean_weight * crowd * crowd / self.capacity.max(1.0);
     }
 
