@@ -279,3 +279,46 @@ pub(crate) fn errors(answers: &[(Reading, Answer)]) -> Errors {
         energy: some(measured.iter().map(|(_, energy)| *energy).collect()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Held-out readings that take longer than expected by these factors.
+    fn off_by(factors: impl Iterator<Item = f64>, within: f64) -> Vec<HeldOut> {
+        let (time, power) = (Seconds::new(1.0), Watts::new(100.0));
+        let point = Point { gpus: 1, nodes: 1, batch: 8.0, limit: Watts::new(300.0) };
+        let one = |factor: f64| HeldOut {
+            reading: Reading { point, per_sample: time * factor, power: Some(power / factor) },
+            expected: Expectation {
+                per_sample: time,
+                per_sample_low: time / within,
+                per_sample_high: time * within,
+                power: Some(power),
+                power_within: 1.01,
+                energy_within: 1.001,
+            },
+            interpolated: (time, None),
+            nearest: (time, None),
+        };
+        factors.map(one).collect()
+    }
+
+    #[test]
+    fn the_oracle_holds_nine_of_ten_and_no_more() {
+        let held_out = off_by((1..=20).map(|k| 1.0 + 0.01 * f64::from(k)), 1.105);
+        let [time, power, energy] = intervals(&held_out).map(Option::unwrap);
+        assert_eq!(time.coverage, 0.5);
+        assert!((time.width - 2.0 * 1.105_f64.ln()).abs() < 1e-12);
+        assert!((time.oracle_width - 2.0 * 1.18_f64.ln()).abs() < 1e-12);
+        assert_eq!(power.coverage, 0.05);
+        // What is slower draws less: energy is as expected.
+        assert_eq!(energy.coverage, 1.0);
+        assert!(energy.oracle_width < 1e-9);
+    }
+
+    #[test]
+    fn nothing_held_out_tells_nothing() {
+        assert_eq!(intervals(&[]), [None; 3]);
+    }
+}
