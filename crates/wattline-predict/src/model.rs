@@ -17,8 +17,8 @@ use wattline_core::cluster::GpuType;
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// The plain process is trusted less than its own variance says, and so are the unknowns of the
-/// parametric step. Only the expectation depends on that: with 1 for both it moves by a tenth of its
-/// error, and 90 % intervals hold as many readings as with these (`docs/src/explanation/prediction.md`).
+/// parametric step. That weighs the opinions; with 1 for both, errors on the files we have move by a
+/// tenth at most, and 90 % intervals hold about as many readings (`docs/src/explanation/prediction.md`).
 const PLAIN_VARIANCE: f64 = 4.0;
 const STEP_VARIANCE: f64 = 1.7;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to
