@@ -42,6 +42,8 @@ impl Foresight {
             power: limit,
             time_low: SHORTEST,
             time_high: 1.0,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 0,
         }
     }

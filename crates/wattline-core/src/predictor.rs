@@ -19,6 +19,12 @@ pub struct Prediction {
     pub time_low: f64,
     /// See `time_low`.
     pub time_high: f64,
+    /// 90 % of all runs draw between the predicted power by this factor and times it; 1 where the
+    /// power is known or nothing is said.
+    pub power_within: f64,
+    /// The same of the energy of a unit of work. Not the product of the other two: a run that takes
+    /// longer than predicted draws less.
+    pub energy_within: f64,
     /// How many measurements stand behind it.
     pub measurements: u32,
 }
@@ -202,6 +208,8 @@ mod tests {
             power: Watts::new(1.0),
             time_low: 0.8,
             time_high: 1.5,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 1,
         };
         assert!((p.time_quantile(0.05) - 0.8).abs() < 1e-6);

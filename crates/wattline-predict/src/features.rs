@@ -4,6 +4,8 @@ use crate::reading::Point;
 
 /// How many coordinates: batch per GPU, limit, GPUs, and how much of the traffic leaves a node.
 pub(crate) const AXES: usize = 4;
+/// Which of them is the power limit.
+pub(crate) const LIMIT: usize = 1;
 
 /// Coordinates of a configuration.
 pub(crate) type Coordinates = [f64; AXES];

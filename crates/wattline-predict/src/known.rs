@@ -168,7 +168,10 @@ impl Known {
     ) -> Option<(Expectation, u32)> {
         let key = (job.workload, c.gpu_type);
         let card = cluster.gpu_type(c.gpu_type);
-        let at = self.keep_model(cluster, key, job);
+        let at = self.keep_model(cluster, key, || {
+            let per_gpu = f64::from(job.batch.requested) / f64::from(job.gpus.requested.max(1));
+            per_gpu.max(1.0).log2().round() as i32
+        });
         let kept = self.models.get_mut(&at)?;
         if kept.tables.len() >= MOST_TABLES {
             kept.tables.clear();
@@ -181,13 +184,29 @@ impl Known {
         Some((table.at(c.power_limit), runs))
     }
 
-    /// Sees to it that the model of a group is as of now; says where it is kept.
-    fn keep_model(&mut self, cluster: &Cluster, key: GroupKey, job: &Job) -> (GroupKey, Usual) {
+    /// What to expect of a workload that was measured, anywhere; the batch need not be whole.
+    pub(crate) fn expect_measured(
+        &mut self,
+        cluster: &Cluster,
+        key: GroupKey,
+        point: &Point,
+    ) -> Option<Expectation> {
+        let at = self.keep_model(cluster, key, || 0);
+        let kept = self.models.get(&at)?;
+        let table = Table::new(&kept.model, cluster.gpu_type(key.1), point, kept.scatter);
+        Some(table.at(point.limit))
+    }
+
+    /// Sees to it that the model of a group is as of now; says where it is kept. `asked` are the
+    /// octaves of samples per GPU of the job that is asked about.
+    fn keep_model(
+        &mut self,
+        cluster: &Cluster,
+        key: GroupKey,
+        asked: impl Fn() -> i32,
+    ) -> (GroupKey, Usual) {
         let local = self.local(key.0);
-        let usual = local.is_none().then(|| {
-            let per_gpu = f64::from(job.batch.requested) / f64::from(job.gpus.requested.max(1));
-            per_gpu.max(1.0).log2().round() as i32
-        });
+        let usual = local.is_none().then(asked);
         let at = (key, usual);
         if self.models.get(&at).is_some_and(|kept| kept.version == self.version) {
             return at;

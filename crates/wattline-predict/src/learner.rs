@@ -77,16 +77,7 @@ impl Learner {
         reading.check()?;
         self.check_type(gpu_type)?;
         self.imported = (self.imported + 1).min(FIRST_JOB - 1);
-        let stretch = Stretch {
-            run: self.imported,
-            at: None,
-            point: reading.point,
-            node: None,
-            samples: 1.0 / reading.per_sample.get(),
-            seconds: 1.0,
-            power: reading.power.map(Watts::get),
-        };
-        self.add((workload, gpu_type), &stretch);
+        self.add((workload, gpu_type), &Stretch::of(self.imported, None, reading));
         Ok(())
     }
 
@@ -202,6 +193,8 @@ impl Predictor for Learner {
             power: expected.power.unwrap_or(card.busy.min(c.power_limit)),
             time_low: expected.per_sample_low / time,
             time_high: expected.per_sample_high / time,
+            power_within: expected.power_within,
+            energy_within: expected.energy_within,
             measurements: runs,
         })
     }

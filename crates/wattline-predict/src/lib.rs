@@ -19,6 +19,7 @@ pub mod evaluate;
 mod fallback;
 mod features;
 mod group;
+mod interval;
 mod known;
 pub mod learner;
 pub mod model;

@@ -7,7 +7,8 @@
 use crate::baseline::{Answer, BaselineMethod};
 use crate::belief::Belief;
 use crate::fallback::Fallback;
-use crate::features::Scale;
+use crate::features::{self, Scale};
+use crate::interval::{self, Alike, HALF_OF_90, Unknown};
 use crate::process::{OF_RESIDUALS, OF_WHOLE, Places, Process};
 use crate::reading::{Point, Reading, Weighed};
 use crate::step::{self, Fit};
@@ -16,18 +17,10 @@ use wattline_core::cluster::GpuType;
 use wattline_core::units::{Joules, Seconds, Watts};
 
 /// The plain process is trusted less than its own variance says, and so are the unknowns of the
-/// parametric step; where the opinions differ, that difference is a part of what is not known.
-/// Set so that 90 % intervals hold 90 % of held-out readings (`wattline predict evaluate`).
+/// parametric step. That weighs the opinions; with 1 for both, errors on the files we have move by a
+/// tenth at most, and 90 % intervals hold about as many readings (`docs/src/explanation/prediction.md`).
 const PLAIN_VARIANCE: f64 = 4.0;
 const STEP_VARIANCE: f64 = 1.7;
-const OWN_VARIANCE: f64 = 0.65;
-const DISAGREEMENT: f64 = 0.5;
-/// Intervals are wider by so much of what the axes beyond the first are more than this share of the
-/// readings: a few readings along many axes agree with wrong formulas too.
-const THIN: f64 = 3.0;
-const NOT_THIN: f64 = 0.09;
-/// Half of 90 % of a normal distribution, in standard deviations.
-const NINETY_PER_CENT: f64 = 1.645;
 /// Limits, in quarters of an octave around the highest known one, between which time is made to
 /// fall with the limit.
 const LADDER: std::ops::RangeInclusive<i32> = -8..=4;
@@ -48,6 +41,11 @@ pub struct Expectation {
     pub per_sample_high: Seconds,
     /// Mean power of each GPU; `None` if power was never measured.
     pub power: Option<Watts>,
+    /// The power is by this factor lower or higher in 90 % of all readings.
+    pub power_within: f64,
+    /// The same of the energy: not the product of the other two, because a step that takes longer
+    /// than expected draws less.
+    pub energy_within: f64,
 }
 
 impl Expectation {
@@ -74,8 +72,8 @@ struct Opinions {
 #[derive(Clone, Debug)]
 struct Corrections {
     scale: Scale,
-    /// The factor on variances for readings that lie thinly.
-    thin: f64,
+    /// What other groups these readings are like.
+    alike: Alike,
     places: Places,
     time: Opinions,
     power: Option<Opinions>,
@@ -131,9 +129,13 @@ impl Model {
             let mut sharing: Vec<&mut Opinions> = vec![&mut time];
             sharing.extend(power.as_mut().filter(|power| power.places.is_none()));
             keep_used(&mut places, &mut sharing);
-            let beyond = places.axes().saturating_sub(1) as f64 / readings.len() as f64;
-            let thin = 1.0 + THIN * (beyond - NOT_THIN).max(0.0);
-            Corrections { scale, thin: thin * thin, places, time, power }
+            let varies = places.varies();
+            let alike = Alike {
+                axes: varies.iter().filter(|varies| **varies).count(),
+                limits: varies[features::LIMIT],
+                readings: readings.len(),
+            };
+            Corrections { scale, alike, places, time, power }
         });
         Self { fit, corrections, ladder, readings: readings.len() }
     }
@@ -163,30 +165,36 @@ impl Model {
     pub fn curve(&self, point: &Point) -> Curve {
         let at = |limit: &f64| Point { limit: Watts::new(limit.exp()), ..*point };
         let steps: Vec<Point> = self.ladder.limits.iter().map(at).collect();
-        // What the unknowns' uncertainty adds is worked out at a few limits and drawn in straight
-        // lines between.
-        let uncertain: Vec<(usize, [f64; 2])> = self
+        // What the unknowns' uncertainty adds, and how much time and power depend on the host's
+        // pace, is worked out at a few limits and drawn in straight lines between.
+        let uncertain: Vec<(usize, [f64; 4])> = self
             .ladder
             .anchors
             .iter()
-            .map(|k| (*k, self.fit.at(&steps[*k]).map(|(_, unsure)| unsure)))
+            .map(|k| {
+                let [(unsure, host), (power_unsure, power_host)] = self.fit.unsure(&steps[*k]);
+                (*k, [unsure, power_unsure, host, power_host])
+            })
             .collect();
         let metered = self.corrections.as_ref().is_none_or(|c| c.power.is_some());
         let mut curve = Curve {
             limits: self.ladder.limits.clone(),
             time: Vec::with_capacity(steps.len()),
-            spread: Vec::with_capacity(steps.len()),
             power: metered.then(|| Vec::with_capacity(steps.len())),
+            within: Vec::with_capacity(steps.len()),
         };
+        let alike = self.corrections.as_ref().map(|c| c.alike);
         for (k, point) in steps.iter().enumerate() {
+            let [unsure, power_unsure, host, power_host] = between(&uncertain, k);
+            let unsure = [unsure, power_unsure];
             let formula = step::predict(&self.fit.unknowns, point);
-            let unsure = between(&uncertain, k);
-            let [(time, variance), (power, _)] = match &self.corrections {
+            let [(time, of_time), (power, of_power)] = match &self.corrections {
                 Some(corrections) => corrections.apply(point, formula, unsure, self.readings),
                 None => [TIME, POWER].map(|q| (formula[q], STEP_VARIANCE * unsure[q])),
             };
+            let unknown = Unknown { variances: [of_time, of_power], host: [host, power_host] };
             curve.time.push(time);
-            curve.spread.push(variance.sqrt());
+            curve.within.push(interval::within(&unknown, alike));
             if let Some(powers) = &mut curve.power {
                 powers.push(power);
             }
@@ -213,7 +221,7 @@ impl Corrections {
             let projected = own.as_ref().unwrap_or(&projected);
             opinions.at(point, projected, formula[POWER], unsure[POWER], readings)
         });
-        [time, power].map(|(mean, variance)| (mean, variance * self.thin))
+        [time, power]
     }
 }
 
@@ -252,9 +260,11 @@ impl Opinions {
         } else {
             structured_variance / (structured_variance + PLAIN_VARIANCE * plain_variance)
         };
+        // The variance of a mixture: where the opinions differ, that difference is a part of what
+        // is not known.
         let own = (1.0 - share) * structured_variance + share * plain_variance;
         let apart = share * (1.0 - share) * (structured - plain) * (structured - plain);
-        ((1.0 - share) * structured + share * plain, OWN_VARIANCE * own + DISAGREEMENT * apart)
+        ((1.0 - share) * structured + share * plain, own + apart)
     }
 }
 
@@ -264,17 +274,21 @@ pub struct Curve {
     /// Logarithms of the limits, rising.
     limits: Vec<f64>,
     time: Vec<f64>,
-    spread: Vec<f64>,
     power: Option<Vec<f64>>,
+    /// How far 90 % of all readings lie from that, in logarithms: time, power and energy.
+    within: Vec<[f64; 3]>,
 }
 
 impl Curve {
-    /// Single runs scatter so much around their configuration; what is not known about the
-    /// configuration is at least that part of the variance.
+    /// Single runs scatter so much around their configuration in time, and so in energy; what is
+    /// not known about the configuration is at least that part of the variance.
     pub(crate) fn scatter(&mut self, scatter: f64, not_scatter: f64) {
-        for spread in &mut self.spread {
-            let own = *spread * *spread;
-            *spread = own.max(scatter * scatter + not_scatter * own).sqrt();
+        let least = HALF_OF_90 * scatter;
+        for [time, _, energy] in &mut self.within {
+            for within in [time, energy] {
+                let own = *within * *within;
+                *within = own.max(least * least + not_scatter * own).sqrt();
+            }
         }
     }
 
@@ -283,29 +297,34 @@ impl Curve {
     pub fn at(&self, limit: Watts) -> Expectation {
         let log = limit.get().ln();
         let after = self.limits.partition_point(|step| *step < log);
-        let read = |values: &[f64]| match (after.checked_sub(1), self.limits.get(after)) {
-            (Some(before), Some(next)) => {
-                let share = (log - self.limits[before]) / (next - self.limits[before]);
-                values[before] + (values[after] - values[before]) * share
-            }
-            (None, _) => values[0],
-            (Some(last), None) => values[last],
-        };
-        let time = read(&self.time);
-        let half = NINETY_PER_CENT * read(&self.spread);
+        let read =
+            |value: &dyn Fn(usize) -> f64| match (after.checked_sub(1), self.limits.get(after)) {
+                (Some(before), Some(next)) => {
+                    let share = (log - self.limits[before]) / (next - self.limits[before]);
+                    value(before) + (value(after) - value(before)) * share
+                }
+                (None, _) => value(0),
+                (Some(last), None) => value(last),
+            };
+        let time = read(&|k| self.time[k]);
+        let [within, power_within, energy_within] =
+            [0, 1, 2].map(|quantity| read(&|k| self.within[k][quantity]));
         // No card draws more than it is allowed to, whatever a few readings suggest.
-        let power = self.power.as_ref().map(|power| Watts::new(bounded(read(power))).min(limit));
+        let power = self.power.as_ref();
+        let power = power.map(|power| Watts::new(bounded(read(&|k| power[k]))).min(limit));
         Expectation {
             per_sample: Seconds::new(bounded(time)),
-            per_sample_low: Seconds::new(bounded(time - half)),
-            per_sample_high: Seconds::new(bounded(time + half)),
+            per_sample_low: Seconds::new(bounded(time - within)),
+            per_sample_high: Seconds::new(bounded(time + within)),
             power,
+            power_within: bounded(power_within),
+            energy_within: bounded(energy_within),
         }
     }
 }
 
 /// Straight lines between points whose places rise; there is at least one.
-fn between(points: &[(usize, [f64; 2])], at: usize) -> [f64; 2] {
+fn between<const N: usize>(points: &[(usize, [f64; N])], at: usize) -> [f64; N] {
     let after = points.partition_point(|(place, _)| *place < at);
     let (x1, y1) = points[after.min(points.len() - 1)];
     let (x0, y0) = points[after.saturating_sub(1)];
@@ -313,7 +332,7 @@ fn between(points: &[(usize, [f64; 2])], at: usize) -> [f64; 2] {
         return y1;
     }
     let share = (at - x0) as f64 / (x1 - x0) as f64;
-    [y0[0] + (y1[0] - y0[0]) * share, y0[1] + (y1[1] - y0[1]) * share]
+    std::array::from_fn(|k| y0[k] + (y1[k] - y0[k]) * share)
 }
 
 /// The limits at which curves are computed, rising.

@@ -92,10 +92,9 @@ impl Places {
         Self { known, roots, spectra }
     }
 
-    /// How many axes the readings differ along.
-    pub(crate) fn axes(&self) -> usize {
-        let varies = |axis: &usize| self.known.iter().any(|k| k[*axis] != self.known[0][*axis]);
-        (0..AXES).filter(varies).count()
+    /// Which axes the readings differ along.
+    pub(crate) fn varies(&self) -> [bool; AXES] {
+        std::array::from_fn(|axis| self.known.iter().any(|k| k[axis] != self.known[0][axis]))
     }
 
     /// Forgets the spectra that none of these processes uses.

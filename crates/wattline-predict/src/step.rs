@@ -128,6 +128,15 @@ impl Fit {
         gradients(&self.unknowns, point)
             .map(|(log, slope)| (log, (slope.transpose() * self.covariance * slope)[0].max(0.0)))
     }
+
+    /// Of time and of power, the variance that the unknowns' uncertainty gives, and how much of a
+    /// change of the host's pace shows in it.
+    pub(crate) fn unsure(&self, point: &Point) -> [(f64, f64); 2] {
+        gradients(&self.unknowns, point).map(|(_, slope)| {
+            let variance = (slope.transpose() * self.covariance * slope)[0].max(0.0);
+            (variance, slope[at::HOST])
+        })
+    }
 }
 
 /// Where to look first when nothing is known but a belief.

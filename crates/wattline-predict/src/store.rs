@@ -93,6 +93,21 @@ pub(crate) struct Stretch {
     pub(crate) power: Option<f64>,
 }
 
+impl Stretch {
+    /// A reading as a run of its own.
+    pub(crate) fn of(run: Run, at: Option<Timestamp>, reading: &Reading) -> Self {
+        Self {
+            run,
+            at,
+            point: reading.point,
+            node: None,
+            samples: 1.0 / reading.per_sample.get(),
+            seconds: 1.0,
+            power: reading.power.map(Watts::get),
+        }
+    }
+}
+
 /// All of a run in one configuration. A run has its own luck: it counts once, however long it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

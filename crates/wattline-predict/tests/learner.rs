@@ -186,10 +186,13 @@ proptest! {
 }
 
 fn is_sound(p: &Prediction, limit: Watts) -> bool {
-    let numbers = [p.rate.0, p.power.get(), p.time_low, p.time_high];
+    let within = [p.power_within, p.energy_within];
+    let numbers = [p.rate.0, p.power.get(), p.time_low, p.time_high, within[0], within[1]];
     numbers.iter().all(|x| x.is_finite() && *x > 0.0)
         && p.time_low <= 1.0
         && p.time_high >= 1.0
+        && within.iter().all(|within| *within >= 1.0)
+        && p.energy_within <= p.time_high * p.power_within * (1.0 + 1e-9)
         && p.power <= limit
 }
 

@@ -57,6 +57,8 @@ proptest! {
             let [low, mean, high] =
                 [e.per_sample_low, e.per_sample, e.per_sample_high].map(|t| t.get());
             prop_assert!(0.0 < low && low <= mean && mean <= high && high.is_finite(), "{e:?}");
+            prop_assert!(e.power_within >= 1.0 && e.power_within.is_finite(), "{e:?}");
+            prop_assert!(e.energy_within >= 1.0 && e.energy_within.is_finite(), "{e:?}");
             prop_assert_eq!(e.power.is_some(), measured);
             prop_assert_eq!(e.energy().is_some(), measured);
             if let Some(power) = e.power {

@@ -19,6 +19,8 @@ impl Predictor for Oracle {
             power: speed.power,
             time_low: 1.0,
             time_high: 1.0,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: u32::MAX,
         })
     }
@@ -59,6 +61,8 @@ impl Predictor for NoisyOracle {
             power: speed.power,
             time_low: (-NINETY_PER_CENT * self.sigma).exp(),
             time_high: (NINETY_PER_CENT * self.sigma).exp(),
+            power_within: 1.0,
+            energy_within: (NINETY_PER_CENT * self.sigma).exp(),
             measurements: 0,
         })
     }

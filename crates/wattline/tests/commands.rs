@@ -565,8 +565,24 @@ fn predictions_from_measurements() {
         assert!(groups[0][field].is_number(), "{field}");
         assert!(field == "fit" || value["overall"][field].is_number(), "overall {field}");
     }
+    let left_out = &value["overall"]["leave_one_workload_out"];
+    assert_eq!(left_out["workloads"], 9);
+    assert_eq!(value["intervals_set_on_this_file"], true);
+    for quantity in ["time", "power", "energy"] {
+        for intervals in
+            [&groups[0]["intervals"], &value["overall"]["intervals"], &left_out["intervals"]]
+        {
+            let found = &intervals[quantity];
+            assert!(found["coverage"].as_f64().unwrap() <= 1.0, "{quantity}: {found}");
+            let (width, oracle) = (&found["width"], &found["oracle_width"]);
+            let ratio = width.as_f64().unwrap() / oracle.as_f64().unwrap();
+            assert!((found["width_by_oracle"].as_f64().unwrap() - ratio).abs() < 1e-12, "{found}");
+        }
+    }
     assert_eq!(stdout(&args), stdout(&args), "nothing here is random");
-    assert!(stdout(&args[..6]).contains("median"));
+    let text = stdout(&args[..6]);
+    assert!(text.contains("median") && text.contains("others known"), "{text}");
+    assert!(text.contains("were set on this file"), "{text}");
 
     let show = ["predict", "show", "resnet50-imagenet", "--measurements", file];
     assert!(stdout(&show).contains("most frugal"));

@@ -312,6 +312,8 @@ mod tests {
             power: Watts::new(1.0),
             time_low: low,
             time_high: high,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 3,
         }
     }

@@ -73,6 +73,8 @@ mod tests {
             power: Watts::new(300.0),
             time_low: 1.0,
             time_high: 1.0,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 3,
         })
     }

@@ -97,6 +97,8 @@ impl Predictor for Times {
             power: Watts::new(between(a.power(c.power_limit).get(), b.power(c.power_limit).get())),
             time_low: between(a.low, b.low),
             time_high: between(a.high, b.high),
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: a.measurements.min(b.measurements),
         })
     }

@@ -133,6 +133,8 @@ impl Predictor for Linear {
             power: configuration.power_limit,
             time_low: 1.0,
             time_high: 1.0,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 1,
         })
     }

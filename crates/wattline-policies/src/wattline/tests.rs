@@ -33,6 +33,8 @@ impl Predictor for Formula {
             power: c.power_limit,
             time_low: 1.0,
             time_high: 1.0,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 1,
         })
     }

@@ -485,6 +485,8 @@ impl Predictor for Formula {
             power: power_limit * 0.9,
             time_low: 0.7,
             time_high: 1.4,
+            power_within: 1.0,
+            energy_within: 1.0,
             measurements: 3,
         })
     }

@@ -1,16 +1,20 @@
 //! `wattline predict evaluate`: how well time and power can be predicted from a few measurements.
 
 use super::evaluate_text::text;
-use super::{Group, read_groups, store};
+use super::{Group, card_of, read_groups, store};
 use crate::failure::{Failure, Result};
 use crate::output;
 use anyhow::anyhow;
 use rayon::prelude::*;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wattline_core::units::Watts;
 use wattline_predict::baseline::BaselineMethod;
-use wattline_predict::evaluate::{Errors, Evaluation, HeldOut, Trial, hold_out, summary};
+use wattline_predict::evaluate::{
+    Errors, Evaluation, HeldOut, Intervals, SET_ON, Trial, hold_out, intervals,
+    leave_one_workload_out, summary,
+};
 use wattline_predict::noise::{self, NoiseFloor, Spread};
 use wattline_predict::reading::Reading;
 use wattline_predict::yardstick::{self, Comparison};
@@ -43,6 +47,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 pub(super) struct Report {
     schema: &'static str,
+    /// Whether the intervals' constants were set on this file (by its name).
+    pub(super) intervals_set_on_this_file: bool,
     pub(super) groups: Vec<GroupReport>,
     pub(super) overall: Overall,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +65,7 @@ pub(super) struct GroupReport {
     pub(super) power_mape: Option<f64>,
     pub(super) energy_mape: Option<f64>,
     pub(super) coverage_90: f64,
+    pub(super) intervals: IntervalsReport,
     pub(super) interpolation_time_mape: f64,
     interpolation_energy_mape: Option<f64>,
     pub(super) nearest_time_mape: f64,
@@ -111,6 +118,50 @@ impl Noise {
     }
 }
 
+/// How 90 % intervals fared, for each quantity that was measured.
+#[derive(Serialize)]
+pub(super) struct IntervalsReport {
+    pub(super) time: Option<IntervalReport>,
+    pub(super) power: Option<IntervalReport>,
+    pub(super) energy: Option<IntervalReport>,
+}
+
+#[derive(Serialize)]
+pub(super) struct IntervalReport {
+    pub(super) coverage: f64,
+    /// Means of upper by lower end, as logarithms.
+    pub(super) width: f64,
+    pub(super) oracle_width: f64,
+    /// `width` by `oracle_width`; null where the oracle needs none.
+    pub(super) width_by_oracle: Option<f64>,
+}
+
+impl IntervalsReport {
+    fn new(found: [Option<Intervals>; 3]) -> Self {
+        let one = |Intervals { coverage, width, oracle_width }| IntervalReport {
+            coverage,
+            width,
+            oracle_width,
+            width_by_oracle: (oracle_width > 0.0).then(|| width / oracle_width),
+        };
+        let [time, power, energy] = found.map(|found| found.map(one));
+        Self { time, power, energy }
+    }
+}
+
+/// Every workload in turn with a few measurements, all others of the same GPU type with all of
+/// theirs: pooled.
+#[derive(Serialize)]
+pub(super) struct LeftOut {
+    pub(super) workloads: usize,
+    pub(super) held_out: usize,
+    pub(super) time_mape: f64,
+    pub(super) mean_time_mape: f64,
+    pub(super) mean_power_mape: Option<f64>,
+    pub(super) mean_energy_mape: Option<f64>,
+    pub(super) intervals: IntervalsReport,
+}
+
 /// Medians over groups, and means beside the baselines'.
 #[derive(Serialize)]
 pub(super) struct Overall {
@@ -120,6 +171,9 @@ pub(super) struct Overall {
     pub(super) power_mape: Option<f64>,
     pub(super) energy_mape: Option<f64>,
     pub(super) coverage_90: f64,
+    pub(super) intervals: IntervalsReport,
+    /// Null where no GPU type has two workloads.
+    pub(super) leave_one_workload_out: Option<LeftOut>,
     pub(super) mean_time_mape: f64,
     pub(super) mean_power_mape: Option<f64>,
     pub(super) mean_energy_mape: Option<f64>,
@@ -200,11 +254,45 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let report = Report {
         schema: "wattline.predict/1",
+        intervals_set_on_this_file: set_on(&file),
         groups: found.iter().map(of_group).collect(),
-        overall: overall(&found),
+        overall: overall(&found, left_out(&groups, count)),
         worst: (args.worst > 0).then(|| worst(&found, args.worst as usize)),
     };
     if args.json { output::json(&report) } else { output::text(&text(&report)) }
+}
+
+/// Whether a file is one of those that the intervals' constants were set on.
+fn set_on(file: &Path) -> bool {
+    file.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| SET_ON.contains(&stem))
+}
+
+/// What a site that knows all other workloads makes of each; `None` where none knows another.
+fn left_out(groups: &[Group], count: usize) -> Option<LeftOut> {
+    let mut by_gpu: BTreeMap<&str, Vec<&[Reading]>> = BTreeMap::new();
+    for ((_, gpu), readings) in groups.iter().filter(|(_, readings)| readings.len() > 1) {
+        by_gpu.entry(gpu).or_default().push(readings);
+    }
+    by_gpu.retain(|_, groups| groups.len() > 1);
+    let trials: Vec<Vec<HeldOut>> = by_gpu
+        .into_iter()
+        .flat_map(|(gpu, groups)| match card_of(gpu, &groups) {
+            Some(card) => leave_one_workload_out(&groups, &card, count),
+            None => Vec::new(),
+        })
+        .filter(|held_out| !held_out.is_empty())
+        .collect();
+    let errors: Vec<Errors> = trials.iter().map(|trial| summary(trial, count).model).collect();
+    let times: Vec<f64> = errors.iter().map(|e| e.time).collect();
+    Some(LeftOut {
+        workloads: trials.len(),
+        held_out: trials.iter().map(Vec::len).sum(),
+        time_mape: median(times.clone())?,
+        mean_time_mape: mean(times)?,
+        mean_power_mape: mean(errors.iter().filter_map(|e| e.power).collect()),
+        mean_energy_mape: mean(errors.iter().filter_map(|e| e.energy).collect()),
+        intervals: IntervalsReport::new(intervals(trials.iter().flatten())),
+    })
 }
 
 /// A second pass of something else says nothing about noise.
@@ -254,6 +342,7 @@ fn of_group(found: &Found) -> GroupReport {
         power_mape: e.model.power,
         energy_mape: e.model.energy,
         coverage_90: e.covered as f64 / e.held_out as f64,
+        intervals: IntervalsReport::new(e.intervals),
         interpolation_time_mape: e.interpolation.time,
         interpolation_energy_mape: e.interpolation.energy,
         nearest_time_mape: e.nearest.time,
@@ -282,7 +371,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(values[low], values[high]))
 }
 
-fn overall(found: &[Found]) -> Overall {
+fn overall(found: &[Found], left_out: Option<LeftOut>) -> Overall {
     // Errors of time, power and energy in all groups that have them.
     let parts = |errors: &dyn Fn(&Found) -> Option<Errors>| -> [Vec<f64>; 3] {
         let all: Vec<Errors> = found.iter().filter_map(errors).collect();
@@ -320,6 +409,8 @@ fn overall(found: &[Found]) -> Overall {
         power_mape: power,
         energy_mape: energy,
         coverage_90: covered as f64 / held_out.max(1) as f64,
+        intervals: IntervalsReport::new(intervals(found.iter().flat_map(|f| &f.held_out))),
+        leave_one_workload_out: left_out,
         mean_time_mape: mean_time.unwrap_or_default(),
         mean_power_mape: mean_power,
         mean_energy_mape: mean_energy,

@@ -1,6 +1,6 @@
 //! What `wattline predict evaluate` prints for people.
 
-use super::evaluate::{GroupReport, Noise, Report, Worst};
+use super::evaluate::{GroupReport, IntervalReport, IntervalsReport, Noise, Report, Worst};
 use crate::output;
 
 fn percent(x: f64) -> String {
@@ -18,6 +18,14 @@ fn name(workload: &str, gpu: &str) -> String {
 pub(super) fn text(report: &Report) -> String {
     let mut text = errors(report);
     text.push('\n');
+    text += "\n90 % intervals: how many held-out readings they hold, and how wide they are by the narrowest \
+             that would have held 90 %\n";
+    text += &intervals(report);
+    text += if report.intervals_set_on_this_file {
+        "\nTheir constants were set on this file.\n"
+    } else {
+        "\nTheir constants were set on other files.\n"
+    };
     for group in &report.groups {
         for (what, way) in [("time", group.fallback_time), ("power", group.fallback_power)] {
             if let Some(way) = way {
@@ -99,6 +107,43 @@ fn errors(report: &Report) -> String {
         "time, nearest",
     ];
     output::table(&header, rows)
+}
+
+fn intervals(report: &Report) -> String {
+    let row = |label: String, held_out: usize, all: &IntervalsReport| {
+        let mut row = vec![label, held_out.to_string()];
+        for one in [&all.time, &all.power, &all.energy] {
+            let by_oracle = |one: &IntervalReport| one.width_by_oracle;
+            row.push(maybe(one.as_ref().map(|one| one.coverage)));
+            row.push(times(one.as_ref().and_then(by_oracle)));
+        }
+        row
+    };
+    let of_group = |g: &GroupReport| row(name(&g.workload, &g.gpu), g.held_out, &g.intervals);
+    let mut rows: Vec<Vec<String>> = report.groups.iter().map(of_group).collect();
+    let o = &report.overall;
+    rows.push(row("all".into(), o.held_out, &o.intervals));
+    let mut after = String::new();
+    if let Some(left) = &o.leave_one_workload_out {
+        let label = "all, others known".to_owned();
+        rows.push(row(label, left.held_out, &left.intervals));
+        after = format!(
+            "\nWith all other workloads of a GPU type known, {} in turn: time off by {} on average \
+             ({} in the median), power by {}, energy by {}",
+            left.workloads,
+            percent(left.mean_time_mape),
+            percent(left.time_mape),
+            maybe(left.mean_power_mape),
+            maybe(left.mean_energy_mape),
+        );
+    }
+    let header = ["workload", "held out", "time", "width", "power", "width", "energy", "width"];
+    output::table(&header, rows) + &after
+}
+
+/// A ratio.
+fn times(x: Option<f64>) -> String {
+    x.map_or_else(|| "–".to_owned(), |x| format!("{x:.2}"))
 }
 
 fn yardstick(report: &Report) -> String {

@@ -15,7 +15,9 @@ use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use wattline_core::cluster::GpuType;
 use wattline_core::units::{Seconds, Watts};
+use wattline_predict::evaluate::card_of_readings;
 use wattline_predict::reading::{Point, Reading};
 use wattline_world::catalogue::Catalogue;
 use wattline_world::measured::{Row, read_rows};
@@ -86,6 +88,12 @@ const UNKNOWN_LIMIT: f64 = 300.0;
 /// The catalogue's default limit of a GPU type, in watts.
 fn default_limit(gpu: &str) -> Option<f64> {
     Catalogue::built_in().gpu(gpu).map(|gpu| gpu.gpu_type().default_limit.get())
+}
+
+/// The catalogue's card of that name; else what readings tell of it.
+fn card_of(gpu: &str, readings: &[&[Reading]]) -> Option<GpuType> {
+    let known = Catalogue::built_in().gpu(gpu).map(|gpu| gpu.gpu_type());
+    known.or_else(|| card_of_readings(readings))
 }
 
 /// A row as the predictor sees it.
