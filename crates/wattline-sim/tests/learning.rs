@@ -70,7 +70,9 @@ fn a_cluster_that_knows_nothing_learns() {
         // Noise alone makes an error of 4 %.
         assert!(last < 0.3 * first, "{first} {last}");
         assert!(last < 0.08, "{last}");
-        assert!((0.84..0.97).contains(&a.time_coverage_90.unwrap()), "{a:?}");
+        // Intervals reckon with launch-bound steps of real machines, which repeat within 15 % only;
+        // simulated runs repeat better, and more of them lie inside.
+        assert!((0.84..0.98).contains(&a.time_coverage_90.unwrap()), "{a:?}");
         assert_eq!(a.forecasts, 200);
         let oracle = a.oracle_total_cost.unwrap();
         let price = a.price_of_not_knowing.unwrap();

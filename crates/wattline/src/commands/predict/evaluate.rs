@@ -48,7 +48,7 @@ pub(crate) struct Args {
 pub(super) struct Report {
     schema: &'static str,
     /// Whether the intervals' constants were set on this file (by its name).
-    pub(super) intervals_set_on_this_file: bool,
+    intervals_set_on_this_file: bool,
     pub(super) groups: Vec<GroupReport>,
     pub(super) overall: Overall,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 use super::evaluate::{GroupReport, IntervalReport, IntervalsReport, Noise, Report, Worst};
 use crate::output;
+use wattline_predict::evaluate::SET_ON;
 
 fn percent(x: f64) -> String {
     format!("{:.1} %", x * 100.0)
@@ -21,11 +22,7 @@ pub(super) fn text(report: &Report) -> String {
     text += "\n90 % intervals: how many held-out readings they hold, and how wide they are by the narrowest \
              that would have held 90 %\n";
     text += &intervals(report);
-    text += if report.intervals_set_on_this_file {
-        "\nTheir constants were set on this file.\n"
-    } else {
-        "\nTheir constants were set on other files.\n"
-    };
+    text += &format!("\nTheir constants were set on these files: {}\n", SET_ON.join(", "));
     for group in &report.groups {
         for (what, way) in [("time", group.fallback_time), ("power", group.fallback_power)] {
             if let Some(way) = way {
