@@ -11,6 +11,7 @@ use super::limits::limits_of;
 use super::orders::{Order, Purpose, Target};
 use super::read::SlurmJob;
 use super::reconcile::is_running;
+use super::refusal;
 use super::reshape::Runs;
 use super::rest::Kind;
 use super::seen::{NodeIs, node_is};
@@ -226,8 +227,15 @@ impl Slurm {
             }
             _ => {
                 let why = printable(&job.state_reason);
+                // A slurmctld that was killed may count GPUs as taken for ever. So nodes that it keeps
+                // a job from for that long are not tried again at once.
+                let meaning = refusal::meaning(&job.state_reason);
+                let refused = meaning.map(|meaning| (meaning, why.clone()));
                 if self.hold(now, job.key.id, &number) {
                     self.complain(format!("job {number} does not start: SLURM says {why}"));
+                    if let (Some(refused), Some(wanted)) = (refused, self.wanted.get_mut(&action)) {
+                        wanted.refused.get_or_insert(refused);
+                    }
                     Step::GivingUp(now)
                 } else {
                     step

@@ -129,6 +129,7 @@ impl Puppet {
                 ("release", Some(_), _) if self.fails => {
                     return Err(Failure { said: "not so".into(), unanswered: false });
                 }
+                ("release", Some(job), _) if job.reason == "Resources" => job.state = "FREE",
                 ("release", Some(job), _) => job.state = "RUNNING",
                 ("uhold", Some(job), _) => job.state = "PENDING",
                 (number, Some(job), _) if number == job.number.to_string() => {
@@ -443,6 +444,18 @@ fn what_an_owner_changes_right_after_the_submission_counts() {
     bench.controller.backend_mut().jobs[1].asks = 2;
     bench.pass(3);
     assert_eq!(bench.job(1).job.gpus.requested, 2);
+}
+
+/// After slurmctld was killed it showed GPUs as taken that no job had. A job was started there again and
+/// again, and nowhere else.
+#[test]
+fn a_node_that_slurm_shows_taken_for_long_refuses_the_job() {
+    let mut bench = Bench::over(&[BATCH], Shed::Stop);
+    bench.requeued("PENDING");
+    bench.controller.backend_mut().jobs[0].reason = "Resources";
+    bench.pass(60);
+    let said = bench.controller.registry().refused(JobId(0)).map(|said| said.to_string());
+    assert!(said.is_some_and(|said| said.contains("Resources")));
 }
 
 /// That it is in use was forgotten before it was told, and the node was told to sleep all the same: SLURM
