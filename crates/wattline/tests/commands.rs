@@ -582,7 +582,7 @@ fn predictions_from_measurements() {
     assert_eq!(stdout(&args), stdout(&args), "nothing here is random");
     let text = stdout(&args[..6]);
     assert!(text.contains("median") && text.contains("others known"), "{text}");
-    assert!(text.contains("were set on this file"), "{text}");
+    assert!(text.contains("were set on these files: h200, "), "{text}");
 
     let show = ["predict", "show", "resnet50-imagenet", "--measurements", file];
     assert!(stdout(&show).contains("most frugal"));
